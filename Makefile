@@ -1,0 +1,80 @@
+# Everything there is to do here. `make` alone lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: .venv/run ## Set up, then start the broker with its log under ./data
+	@$(BIN)/headwater serve --data data $(ARGS)
+
+.PHONY: test
+test: .venv/dev ## Set up, then run the tests
+	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+.PHONY: check
+check: lint types test ## All that CI runs: lint, format, types, tests
+
+.PHONY: lint
+lint: .venv/dev ## Lint and check the format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+.PHONY: types
+types: .venv/dev ## Check the types
+	@$(BIN)/mypy
+
+.PHONY: format
+format: .venv/dev ## Format the code and mend what lint can mend
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+.PHONY: bench
+bench: .venv/dev ## Benchmark against nats-server, JetStream, mosquitto and redis (minutes)
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: torture
+torture: .venv/dev ## Kill the broker under load, again and again (minutes)
+	@$(BIN)/python -m torture $(ARGS)
+
+.PHONY: fuzz
+fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
+	@HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m property $(ARGS)
+
+.PHONY: docs
+docs: .venv/dev ## Write the generated parts of the documentation anew
+	@$(BIN)/python -m tests.generated_docs
+
+.PHONY: lock
+lock: .venv/dev ## Pin the newest versions that the project accepts
+	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header \
+		pyproject.toml -o requirements/run.lock
+	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra dev \
+		-c requirements/run.lock pyproject.toml -o requirements/dev.lock
+
+.PHONY: clean
+clean: ## Remove what set-up and the tools made (never ./data)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Set-up. Each stamp is renewed when the files it was made from change.
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Headwater needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv \
+		|| { echo "Python's venv module is missing (on Debian: apt-get install python3-venv)"; exit 1; }
+
+.venv/run: .venv/bin/python requirements/run.lock pyproject.toml
+	@echo "installing into .venv ..."
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv/dev: .venv/run requirements/dev.lock
+	@echo "installing the tools for tests into .venv ..."
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@

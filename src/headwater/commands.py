@@ -1,0 +1,116 @@
+"""The language between codecs and broker: commands one way, an outlet the other way.
+
+A codec (`protocols/`) turns bytes into commands; the broker carries them out and knows no protocol.
+What the broker wants of a connection is the `Outlet`; who implements it is not its business.
+
+Answers keep the order of the requests: every answer waits until all that its connection published
+before is durable. So a command carries its answer with it, as finished bytes.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.errors import HeadwaterError, Refusal
+from headwater.filters import Filter
+from headwater.message import Batch, Run
+
+
+@dataclass(slots=True)
+class Publish:
+    """Append a run to the log and hand it to subscribers."""
+
+    run: Run
+    answer: bytes = b""  # sent when the run is durable
+    echo: bool = True  # the connection's own subscriptions get it too
+    request: object = None  # the codec's own note, for `refuse`
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Add a subscription, named by `key` within its connection."""
+
+    key: tuple[str, str]
+    filter: Filter
+    answer: bytes = b""
+    durable: str | None = None  # the name that the broker remembers its position under
+    request: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    key: tuple[str, str]
+    answer: bytes = b""
+    request: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """The client says who it is."""
+
+    name: str
+    password: str = ""
+    answer: bytes = b""
+    request: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """Bytes for the client that need no work of the broker, but their turn."""
+
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The client has received everything before `offset`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Send `answer` in its turn, then end the connection."""
+
+    answer: bytes = b""
+    reason: str = ""
+    error: HeadwaterError | None = None
+
+
+Command = Publish | Subscribe | Unsubscribe | Identify | Respond | Confirm | Close
+
+
+class Subscription(Protocol):
+    """What a codec needs to know of a subscription to deliver to it."""
+
+    @property
+    def key(self) -> tuple[str, str]: ...
+    @property
+    def durable(self) -> bool: ...
+
+
+class Outlet(Protocol):
+    """One connection, as the broker sees it."""
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> None:
+        """Encode and send a batch, once for each of the connection's subscriptions."""
+
+    def respond(self, answer: bytes) -> None:
+        """Send an answer."""
+
+    def refuse(self, command: Command, error: Refusal) -> None:
+        """Tell the client that a command was declined."""
+
+    def has_room(self) -> bool:
+        """Whether the client reads fast enough to be sent more."""
+
+    def pause(self) -> None:
+        """Stop reading from the client until `resume`."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+    def close(self, answer: bytes, reason: str) -> None:
+        """Send `answer`, then end the connection."""
+
+    def dismiss(self, reason: str) -> None:
+        """Say goodbye in the protocol's own words, then end the connection."""

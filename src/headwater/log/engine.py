@@ -1,0 +1,72 @@
+"""What the broker needs of a log, and nothing else. Every engine passes the same contract tests.
+
+An engine lives in one event loop. It hands out offsets at once, makes batches durable in groups,
+and reports each group. Nothing here waits for a disk in the loop.
+
+    start ≤ watermark ≤ end      retained from `start`, durable before `watermark`, appended before `end`
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headwater.errors import LogUnavailable
+from headwater.message import Batch, Run
+
+#: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
+Wanted = Callable[[str], bool]
+
+
+class Listener(Protocol):
+    """Who hears about the log's progress (the broker)."""
+
+    def committed(self, batches: Sequence[Batch]) -> None:
+        """These batches are durable; the watermark has passed them."""
+
+    def rewound(self, end: int) -> None:
+        """Everything from `end` on was not stored; its offsets will be given out again."""
+
+
+class Engine(Protocol):
+    """One totally ordered log."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def watermark(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def congested(self) -> bool:
+        """Too much is waiting for the disk: publishers should pause."""
+
+    async def open(self, listener: Listener) -> None: ...
+    async def close(self) -> None:
+        """Make everything durable, then let go of the log."""
+
+    def append(self, run: Run, refused: Callable[[LogUnavailable], None]) -> Batch:
+        """Give the run its place. `refused` is called if it cannot be stored after all.
+
+        Raises LogUnavailable while the log takes nothing.
+        """
+
+    def when_durable(self, offset: int, done: Callable[[], None]) -> None:
+        """Call `done` once everything before `offset` (the end of an appended batch) is durable;
+        at once if it is. It is never called for a batch that was refused."""
+
+    def when_relieved(self, done: Callable[[], None]) -> None:
+        """Call `done` once the log is no longer congested."""
+
+    def recent(self, offset: int) -> Batch | None:
+        """The batch that holds `offset`, if it is still in memory."""
+
+    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+        """Durable batches from `offset` on that hold wanted topics, and the offset to go on from.
+
+        An `offset` before `start` reads from `start`.
+        """
+
+    def load_cursor(self, name: str) -> int | None:
+        """The remembered position of a durable subscription."""
+
+    def save_cursor(self, name: str, offset: int) -> None:
+        """Remember a position; on disk within 100 ms, and before `close` returns."""

@@ -10,12 +10,21 @@ before is durable. So a command carries its answer with it, as finished bytes.
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import HeadwaterError, Refusal
+from headwater.errors import Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Run
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """The client is about to publish to `topic`: may it?"""
+
+    topic: str
+    answer: bytes = b""
+    request: object = None
+
+
+@dataclass(slots=True)  # not frozen: building a frozen one takes three times as long
 class Publish:
     """Append a run to the log and hand it to subscribers."""
 
@@ -73,10 +82,9 @@ class Close:
 
     answer: bytes = b""
     reason: str = ""
-    error: HeadwaterError | None = None
 
 
-Command = Publish | Subscribe | Unsubscribe | Identify | Respond | Confirm | Close
+Command = Advertise | Publish | Subscribe | Unsubscribe | Identify | Respond | Confirm | Close
 
 
 class Subscription(Protocol):
@@ -91,8 +99,12 @@ class Subscription(Protocol):
 class Outlet(Protocol):
     """One connection, as the broker sees it."""
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> None:
-        """Encode and send a batch, once for each of the connection's subscriptions."""
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+        """Send a batch, once for each of the connection's subscriptions.
+
+        False: the client reads too slowly and the batch was not taken; the peer hears when
+        everything is sent.
+        """
 
     def respond(self, answer: bytes) -> None:
         """Send an answer."""
@@ -100,17 +112,14 @@ class Outlet(Protocol):
     def refuse(self, command: Command, error: Refusal) -> None:
         """Tell the client that a command was declined."""
 
-    def has_room(self) -> bool:
-        """Whether the client reads fast enough to be sent more."""
+    def pause(self, why: str) -> None:
+        """Stop reading from the client until `resume` was called for every reason."""
 
-    def pause(self) -> None:
-        """Stop reading from the client until `resume`."""
-
-    def resume(self) -> None:
-        """Read on."""
+    def resume(self, why: str) -> None:
+        """Read on, as far as this reason is concerned."""
 
     def close(self, answer: bytes, reason: str) -> None:
         """Send `answer`, then end the connection."""
 
-    def dismiss(self, reason: str) -> None:
+    def dismiss(self, error: Refusal) -> None:
         """Say goodbye in the protocol's own words, then end the connection."""

@@ -5,6 +5,7 @@
      ├─ Refusal                 a request was understood and declined; the connection lives on
      │   └─ LogUnavailable      the log cannot take messages now (disk full, I/O error)
      ├─ ProtocolViolation       the peer broke its protocol; the connection ends
+     ├─ Disconnected            a client lost its connection, or could not get one
      └─ LogError                the log on disk
          ├─ LogDamaged          names segment, offset range and the command that can repair it
          └─ LogLocked           another process has this log open
@@ -47,8 +48,8 @@ class Refusal(HeadwaterError):
 class LogUnavailable(Refusal):
     """The log cannot take messages now."""
 
-    def __init__(self, sentence: str, code: Code = Code.NO_SPACE) -> None:
-        super().__init__(code, sentence)
+    def __init__(self, sentence: str) -> None:
+        super().__init__(Code.NO_SPACE, sentence)
 
 
 class ProtocolViolation(HeadwaterError):
@@ -57,6 +58,10 @@ class ProtocolViolation(HeadwaterError):
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class Disconnected(HeadwaterError):
+    """The connection is gone; what was not answered may or may not have been done."""
 
 
 class LogError(HeadwaterError):
@@ -70,7 +75,7 @@ class LogDamaged(LogError):
         upto = "the end of the segment" if last is None else f"offset {last}"
         super().__init__(
             f"segment {segment} is damaged from offset {first} to {upto}: {what}. "
-            "See what is lost with 'headwater log verify', then mend it with 'headwater log repair'."
+            "'headwater log verify' shows what is lost, 'headwater log repair' mends the rest."
         )
         self.segment, self.first, self.last, self.what = segment, first, last, what
 

@@ -56,7 +56,8 @@ class LevelFilter:
             return False
         if len(levels) > len(self.levels) and not self.rest:
             return False
-        return all(want is None or want == got for want, got in zip(self.levels, levels))
+        pairs = zip(self.levels, levels, strict=False)  # what `*` stands for is longer
+        return all(want is None or want == got for want, got in pairs)
 
 
 @dataclass(frozen=True, slots=True)

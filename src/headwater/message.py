@@ -1,4 +1,4 @@
-"""What travels through the broker: runs of payloads, and batches, which are runs with a place in the log.
+"""What travels through the broker: runs of payloads, and batches, runs with a place in the log.
 
 One read from a socket carries many messages. They stay together all the way, so nothing here
 describes a single message: a run of one is simply a short run.

@@ -1,0 +1,93 @@
+"""The command line. One file per group of commands; this one only puts them together.
+
+Rules that hold here:
+
+- A person never sees a traceback, but one line that says what is wrong. HEADWATER_DEBUG=1 shows it.
+- `headwater --help` is quick: what takes long to import is imported by the command that needs it.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from headwater import __version__
+from headwater.cli import common, config
+from headwater.errors import HeadwaterError
+
+app = typer.Typer(
+    name="headwater",
+    help="One message broker for five publish/subscribe protocols, on one durable log.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help looks the same everywhere, in the documentation too.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _register(module: str, *functions: str) -> None:
+    """Add the commands of one file, if this version has it."""
+    name = f"headwater.cli.{module}"
+    if importlib.util.find_spec(name) is None:
+        return
+    loaded = importlib.import_module(name)
+    for function in functions:
+        app.command()(getattr(loaded, function))
+    if not functions:
+        app.add_typer(loaded.app, name=module)
+
+
+_register("serve", "serve")
+_register("pubsub", "pub", "sub")
+_register("log")
+app.command()(config.config)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit."""
+    try:
+        try:
+            app(args=arguments, prog_name="headwater")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has enough. Python flushes once more at its exit; let it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("HEADWATER_DEBUG"):
+            raise
+        common.complain(_sentence(error))
+    sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).splitlines())
+    if isinstance(error, HeadwaterError):
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"this should not happen ({type(error).__name__}: {text}); HEADWATER_DEBUG=1 shows more"

@@ -3,7 +3,8 @@
 An engine lives in one event loop. It hands out offsets at once, makes batches durable in groups,
 and reports each group. Nothing here waits for a disk in the loop.
 
-    start ≤ watermark ≤ end      retained from `start`, durable before `watermark`, appended before `end`
+    start ≤ watermark ≤ end     retained from `start`, durable before `watermark`,
+                                appended before `end`
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ from headwater.message import Batch, Run
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
 Wanted = Callable[[str], bool]
+
+#: Hears how an append ended: None, or why it was not stored.
+Settled = Callable[[LogUnavailable | None], None]
 
 
 class Listener(Protocol):
@@ -39,19 +43,21 @@ class Engine(Protocol):
     def congested(self) -> bool:
         """Too much is waiting for the disk: publishers should pause."""
 
-    async def open(self, listener: Listener) -> None: ...
+    def attach(self, listener: Listener) -> None:
+        """Report progress to `listener` from now on."""
+
     async def close(self) -> None:
         """Make everything durable, then let go of the log."""
 
-    def append(self, run: Run, refused: Callable[[LogUnavailable], None]) -> Batch:
-        """Give the run its place. `refused` is called if it cannot be stored after all.
+    def check_writable(self) -> None:
+        """Raise LogUnavailable while the log takes nothing."""
 
-        Raises LogUnavailable while the log takes nothing.
-        """
+    def append(self, run: Run) -> Batch:
+        """Give the run its place. Raises LogUnavailable while the log takes nothing."""
 
-    def when_durable(self, offset: int, done: Callable[[], None]) -> None:
-        """Call `done` once everything before `offset` (the end of an appended batch) is durable;
-        at once if it is. It is never called for a batch that was refused."""
+    def when_durable(self, offset: int, done: Settled) -> None:
+        """Call `done` once everything before `offset` (the end of an appended batch) is durable,
+        at once if it is; with the reason if that batch could not be stored."""
 
     def when_relieved(self, done: Callable[[], None]) -> None:
         """Call `done` once the log is no longer congested."""

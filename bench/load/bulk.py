@@ -1,0 +1,183 @@
+"""Streams: one publisher that never pauses, and subscribers that count bytes.
+
+The publisher replays the same chunk until its time is up, then sends one message that ends in a
+mark. A subscriber is done when that mark arrives; it has to have received exactly
+(messages × frame size) bytes by then.
+"""
+
+import select
+import socket
+import time
+from dataclasses import dataclass
+
+from bench.crew import Stages
+from bench.wire import WIRES, Aim, Wire, connect, payloads
+from bench.wire.base import END, last_payload
+
+CHUNK_BYTES = 64 * 1024
+READ_BYTES = 256 * 1024
+WARM_UP = 32
+_CARRY = 32  # longer than the mark with any protocol's tail
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    messages: int
+    started: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Bytes per subscriber, the size of a frame, and when the last byte of all came."""
+
+    sizes: tuple[int, ...]
+    frame: int
+    finished: int
+
+
+def topics(aim: Aim) -> list[str]:
+    if aim.spread == 1:
+        return [aim.topic]
+    return [f"{aim.topic}/{i:06d}/v" for i in range(aim.spread)]
+
+
+def chunk(aim: Aim) -> tuple[bytes, int]:
+    """Encoded messages to replay, and their number. Every topic occurs equally often."""
+    wire, names = WIRES[aim.wire], topics(aim)
+    count = max(1, CHUNK_BYTES // (aim.payload_bytes * len(names))) * len(names)
+    bodies = payloads(count, aim.payload_bytes)
+    data = b"".join(wire.publish(names[i % len(names)], body) for i, body in enumerate(bodies))
+    return data, count
+
+
+def publish(aim: Aim, seconds: float) -> Stages:
+    """Publish as fast as the broker reads."""
+    wire, link, first = WIRES[aim.wire], connect(aim.address), topics(aim)[0]
+    wire.open_publisher(link, aim.topic)
+    data, count = chunk(aim)
+    last = wire.publish(first, last_payload(aim.payload_bytes))
+    yield "connected"
+    link.sendall(warm_up(aim))
+    yield "warm"
+    messages, started = 0, time.monotonic_ns()
+    stop = started + int(seconds * 1e9)
+    while time.monotonic_ns() < stop:
+        link.sendall(data)
+        messages += count
+    link.sendall(last)
+    yield Published(messages + 1, started, time.monotonic_ns())
+    return None
+
+
+def publish_paced(aim: Aim, seconds: float, bytes_per_second: int) -> Stages:
+    """Publish at a given pace, a chunk at a time: a load that is the same in every run."""
+    wire, link = WIRES[aim.wire], connect(aim.address)
+    wire.open_publisher(link, aim.topic)
+    data, count = chunk(aim)
+    last = wire.publish(aim.topic, last_payload(aim.payload_bytes))
+    yield "connected"
+    link.sendall(warm_up(aim))
+    yield "warm"
+    started = time.monotonic_ns()
+    chunks = max(1, int(seconds * bytes_per_second / len(data)))
+    for i in range(chunks):
+        due = started + int(i * len(data) * 1e9 / bytes_per_second)
+        time.sleep(max(0, due - time.monotonic_ns()) / 1e9)
+        link.sendall(data)
+    link.sendall(last)
+    yield Published(chunks * count + 1, started, time.monotonic_ns())
+    return None
+
+
+def warm_up(aim: Aim) -> bytes:
+    wire, first = WIRES[aim.wire], topics(aim)[0]
+    return b"".join(wire.publish(first, p) for p in payloads(WARM_UP, aim.payload_bytes, seed=3))
+
+
+def check_warm_up(aim: Aim, link: socket.socket) -> int:
+    """Compare what arrives with what was sent; returns the size of a frame."""
+    wire = WIRES[aim.wire]
+    want = payloads(WARM_UP, aim.payload_bytes, seed=3)
+    data, got, used = b"", list[bytes](), 0
+    while len(got) < WARM_UP:
+        part = link.recv(READ_BYTES)
+        if not part:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        data += part
+        got, used = wire.deliveries(data)
+    if got != want or used != len(data):
+        raise ConnectionError(f"the warm-up arrived altered: {data[:200]!r}")
+    if wire.keepalive:
+        data = data.replace(wire.keepalive, b"")
+    return len(data) // WARM_UP
+
+
+def subscribe(aim: Aim, count: int) -> Stages:
+    """`count` subscribers that read as fast as they can."""
+    wire = WIRES[aim.wire]
+    links = [connect(aim.address) for _ in range(count)]
+    for link in links:
+        wire.open_subscriber(link, aim.filter or aim.topic)
+    yield "subscribed"
+    frames = {check_warm_up(aim, link) for link in links}
+    if len(frames) != 1:
+        raise ConnectionError(f"frames of different sizes: {frames}")
+    yield "warm"
+    sizes = _read_one(links[0], wire) if count == 1 else _read_all(links, wire)
+    return Received(tuple(sizes), frames.pop(), time.monotonic_ns())
+
+
+def _read_one(link: socket.socket, wire: Wire) -> list[int]:
+    """One subscriber needs no selector."""
+    mark, buffer = END + wire.tail, memoryview(bytearray(READ_BYTES))
+    size, carry = 0, b""
+    while not carry.endswith(mark):
+        got = link.recv_into(buffer)
+        if not got:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        size += got
+        carry = _ending(carry, buffer, got)
+    return [size]
+
+
+def _read_all(links: list[socket.socket], wire: Wire) -> list[int]:
+    mark, buffer = END + wire.tail, memoryview(bytearray(READ_BYTES))
+    sizes, carries = [0] * len(links), [b""] * len(links)
+    numbers = {link.fileno(): i for i, link in enumerate(links)}
+    with select.epoll() as poll:
+        for number in numbers:
+            poll.register(number, select.EPOLLIN)
+        while numbers:
+            events = poll.poll(20.0)
+            if not events:
+                raise TimeoutError(f"{len(numbers)} subscribers did not get everything")
+            for number, _ in events:
+                i = numbers[number]
+                got = links[i].recv_into(buffer)
+                if not got:
+                    raise ConnectionError("the broker closed a subscriber's connection")
+                sizes[i] += got
+                carries[i] = _ending(carries[i], buffer, got)
+                if carries[i].endswith(mark):
+                    poll.unregister(number)
+                    del numbers[number]
+    return sizes
+
+
+def _ending(carry: bytes, buffer: memoryview, got: int) -> bytes:
+    """The last bytes of the stream so far; the mark may have come in two reads."""
+    if got >= _CARRY:
+        return bytes(buffer[got - _CARRY : got])
+    return (carry + bytes(buffer[:got]))[-_CARRY:]
+
+
+def verify(published: Published, received: Received, wire: Wire) -> None:
+    """Every subscriber got every message, to the byte."""
+    want = published.messages * received.frame
+    for size in received.sizes:
+        extra = size - want
+        # A broker may have added a keep-alive or two of its own.
+        unit = len(wire.keepalive)
+        if extra and (not unit or extra % unit or not 0 < extra // unit <= 8):
+            raise ConnectionError(f"a subscriber got {size} bytes instead of {want}")

@@ -1,0 +1,154 @@
+"""Pairs of a publisher and a subscriber in one process: a message goes out, its delivery comes in.
+
+PSMB connections do one or the other, so every pair has two connections with every broker.
+"""
+
+import select
+import socket
+import time
+from dataclasses import dataclass, replace
+
+from bench.crew import Stages
+from bench.load.bulk import check_warm_up, topics, warm_up
+from bench.wire import WIRES, Aim, Wire, connect, payloads
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """Round trips: how many, from when to when, and how long each took."""
+
+    messages: int
+    started: int
+    finished: int
+    nanoseconds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    publisher: socket.socket
+    subscriber: socket.socket
+    message: bytes
+    frame: int  # bytes of one delivery
+
+
+def open_pair(aim: Aim) -> Pair:
+    wire = WIRES[aim.wire]
+    subscriber, publisher = connect(aim.address), connect(aim.address)
+    wire.open_subscriber(subscriber, aim.filter or aim.topic)
+    wire.open_publisher(publisher, aim.topic)
+    publisher.sendall(warm_up(aim))
+    frame = check_warm_up(aim, subscriber)
+    message = wire.publish(topics(aim)[0], payloads(1, aim.payload_bytes)[0])
+    return Pair(publisher, subscriber, message, frame)
+
+
+def ping(aim: Aim, rounds: int) -> Stages:
+    """One message at a time: the next goes out when the last has come back."""
+    wire, pair = WIRES[aim.wire], open_pair(aim)
+    bodies = payloads(64, aim.payload_bytes)
+    messages = [wire.publish(name, bodies[i % 64]) for i, name in enumerate(topics(aim))]
+    for _ in range(min(200, rounds)):  # code paths and caches get warm
+        pair.publisher.send(messages[0])
+        _receive_frame(pair, wire)
+    yield "ready"
+    taken, clock, started = [0] * rounds, time.perf_counter_ns, time.monotonic_ns()
+    for i in range(rounds):
+        message = messages[i % len(messages)]
+        before = clock()
+        pair.publisher.send(message)
+        _receive_frame(pair, wire)
+        taken[i] = clock() - before
+    return Looped(rounds, started, time.monotonic_ns(), tuple(taken))
+
+
+def _receive_frame(pair: Pair, wire: Wire) -> None:
+    missing = pair.frame
+    while missing > 0:
+        data = pair.subscriber.recv(65536)
+        if not data:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        if len(data) != pair.frame and wire.keepalive and wire.keepalive in data:
+            pair.subscriber.send(wire.keepalive_answer)
+            missing += len(wire.keepalive)
+        missing -= len(data)
+    if missing:
+        raise ConnectionError(f"{-missing} bytes more than one delivery")
+
+
+def closed_loop(aim: Aim, first: int, count: int, seconds: float) -> Stages:
+    """Many pairs, each with one message under way."""
+    aims = [replace(aim, topic=f"{aim.topic}/{i:03d}") for i in range(first, first + count)]
+    pairs = [open_pair(each) for each in aims]
+    yield "ready"
+    return _Loop(pairs).run(seconds)
+
+
+class _Loop:
+    """The bookkeeping of `closed_loop`: who waits since when, and for how many bytes."""
+
+    def __init__(self, pairs: list[Pair]) -> None:
+        self._by_number = {pair.subscriber.fileno(): pair for pair in pairs}
+        self._missing = dict.fromkeys(self._by_number, 0)
+        self._sent: dict[int, int] = {}
+        self._taken: list[int] = []
+
+    def run(self, seconds: float) -> Looped:
+        started = time.monotonic_ns()
+        stop = started + int(seconds * 1e9)
+        with select.epoll() as poll:
+            for number in self._by_number:
+                poll.register(number, select.EPOLLIN)
+                self._send(number)
+            while self._sent:
+                events = poll.poll(20.0)
+                if not events:
+                    raise TimeoutError(f"{len(self._sent)} messages did not come back")
+                for number, _ in events:
+                    self._receive(number, stop)
+        return Looped(len(self._taken), started, time.monotonic_ns(), tuple(self._taken))
+
+    def _send(self, number: int) -> None:
+        pair = self._by_number[number]
+        self._missing[number] += pair.frame
+        self._sent[number] = time.monotonic_ns()
+        pair.publisher.send(pair.message)
+
+    def _receive(self, number: int, stop: int) -> None:
+        data = self._by_number[number].subscriber.recv(65536)
+        if not data:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        self._missing[number] -= len(data)
+        # A keep-alive leaves a few bytes of credit, never a whole frame.
+        if self._missing[number] > 0 or number not in self._sent:
+            return
+        now = time.monotonic_ns()
+        self._taken.append(now - self._sent.pop(number))
+        if now < stop:
+            self._send(number)
+
+
+def probe(aim: Aim, rate: int, seconds: float) -> Stages:
+    """Messages at a steady pace, whether or not earlier ones have come back: a delay in the broker
+    is seen by every message that it hits, not by one."""
+    pair = open_pair(aim)
+    yield "ready"
+    total, sent, taken = int(rate * seconds), list[int](), list[int]()
+    started = time.monotonic_ns()
+    received, give_up = 0, started + int((seconds + 20) * 1e9)
+    while len(taken) < total:
+        now = time.monotonic_ns()
+        if now > give_up:
+            raise TimeoutError(f"{total - len(taken)} messages did not come back")
+        due = started + len(sent) * 1_000_000_000 // rate
+        if len(sent) < total and now >= due:
+            sent.append(time.monotonic_ns())
+            pair.publisher.send(pair.message)
+            continue
+        wait = (due - now) / 1e9 if len(sent) < total else 1.0
+        # select() takes microseconds where epoll rounds up to milliseconds.
+        if select.select([pair.subscriber], [], [], wait)[0]:
+            received += len(pair.subscriber.recv(65536))
+            now = time.monotonic_ns()
+            while (len(taken) + 1) * pair.frame <= received and len(taken) < len(sent):
+                taken.append(now - sent[len(taken)])
+    return Looped(total, started, time.monotonic_ns(), tuple(taken))

@@ -1,0 +1,55 @@
+"""How much of everything: one place for all the sizes of a run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    payload_bytes: int = 128
+    seconds: float = 2.0  # of publishing, in every throughput measurement
+    rounds: int = 3
+    fan_out: tuple[int, ...] = (1, 8, 64)
+    publishers: int = 64
+    window: int = 4096  # messages that wait for their acknowledgement
+    latency_rounds: int = 20_000
+    idle_connections: int = 10_000
+    settle_seconds: float = 3.0
+    stall_seconds: float = 4.0
+    stall_payload_bytes: int = 4096
+    stall_bytes_per_second: int = 16_000_000
+    probe_rate: int = 2000  # messages a second, next to the stalled subscriber
+    subscriptions: tuple[int, int] = (100, 100_000)
+    match_topics: int = 10_000
+    log_bytes: int = 1_000_000_000
+
+
+FULL = Scale()
+
+# Enough to see whether something is badly off; too short to quote.
+QUICK = Scale(
+    seconds=0.4,
+    rounds=1,
+    latency_rounds=2_000,
+    idle_connections=1_000,
+    settle_seconds=0.5,
+    stall_seconds=1.5,
+    match_topics=2_000,
+    subscriptions=(100, 20_000),
+    log_bytes=100_000_000,
+)
+
+# For the tests: does the machinery work and count right?
+TINY = Scale(
+    seconds=0.1,
+    rounds=1,
+    fan_out=(1, 3),
+    publishers=4,
+    window=256,
+    latency_rounds=100,
+    idle_connections=50,
+    settle_seconds=0.1,
+    stall_seconds=0.3,
+    match_topics=100,
+    subscriptions=(10, 200),
+    log_bytes=2_000_000,
+)

@@ -1,0 +1,79 @@
+"""A subscriber that never reads: what it costs, and whether others notice.
+
+Two runs on a fresh broker each, with the same load in both:
+
+    background   a publisher at a steady pace to one topic, with two subscribers; one of them
+                 always reads, the other one reads in the first run and never in the second
+    probe        a pair on another topic at a steady rate, whose latency is measured
+
+So the only difference is whether that one subscriber reads.
+"""
+
+from functools import partial
+
+from bench.brokers import Server, Yard
+from bench.contestants import Contestant, aim
+from bench.crew import Crew, Worker
+from bench.figures import MIB, Figures, Findings, Metric, latency
+from bench.load.bulk import Published, Received, publish_paced, subscribe
+from bench.load.hold import never_read
+from bench.load.pairs import Looped, probe
+from bench.runner import Scenario
+from bench.scale import Scale
+from bench.scenarios.fanout import warm_up
+from bench.wire import Aim
+
+NAME = "stalled"
+READS = "all subscribers read"
+STALLED = "one never reads"
+_WHO = ("nats", "mosquitto", "redis", "headwater-psmb", "headwater-bpsp")
+
+
+def scenarios(scale: Scale) -> list[Scenario]:
+    measured = partial(measure, scale=scale)
+    return [Scenario(NAME, "a subscriber that never reads", _WHO, measured, scale.rounds)]
+
+
+def measure(yard: Yard, contestant: Contestant, scale: Scale) -> Findings:
+    return {
+        what: _measure(yard, contestant, scale, stalls)
+        for what, stalls in ((READS, False), (STALLED, True))
+    }
+
+
+def _measure(yard: Yard, contestant: Contestant, scale: Scale, stalls: bool) -> Figures:
+    with yard.server(contestant.kind) as server, Crew() as crew:
+        address = server.address(contestant.wire)
+        load = aim(contestant, address, scale.stall_payload_bytes, "bench/load")
+        quick = aim(contestant, address, scale.payload_bytes, "bench/probe")
+        readers = [crew.start(subscribe, load, 1)]
+        other = crew.start(never_read, load) if stalls else crew.start(subscribe, load, 1)
+        writer = crew.start(publish_paced, load, scale.stall_seconds, scale.stall_bytes_per_second)
+        prober = _start_probe(crew, quick, scale)
+        warm_up(writer, [*readers, other])
+        if not stalls:
+            readers.append(other)
+        return _watch(server, prober, writer, readers)
+
+
+def _start_probe(crew: Crew, quick: Aim, scale: Scale) -> Worker:
+    prober = crew.start(probe, quick, scale.probe_rate, scale.stall_seconds)
+    prober.wait(str)
+    return prober
+
+
+def _watch(server: Server, prober: Worker, writer: Worker, readers: list[Worker]) -> Figures:
+    before = server.memory()
+    server.reset_peak()
+    for worker in (*readers, writer, prober):
+        worker.go()
+    looped = prober.wait(Looped)
+    writer.wait(Published)
+    for reader in readers:
+        reader.wait(Received)
+    peak = server.peak_memory()
+    return {
+        **latency(looped.nanoseconds),
+        Metric.GROWTH: (peak - before) / MIB,
+        Metric.PEAK: peak / MIB,
+    }

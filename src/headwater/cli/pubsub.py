@@ -1,0 +1,158 @@
+"""`headwater pub` and `headwater sub`: speak to a broker from the command line."""
+
+import asyncio
+import base64
+import json
+import os
+import random
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.client import Message, Target
+
+READ_BYTES = 64 * 1024
+
+UrlArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="protocol://[user:password@]host[:port]/topic, for example "
+        "bpsp://localhost/sensors/a. The topic is taken as it stands.",
+    ),
+]
+
+
+def pub(
+    url: UrlArgument,
+    payloads: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MESSAGE...",
+            help="The messages. '-' reads them from standard input, one a line.",
+        ),
+    ],
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header, where they exist."),
+    ] = None,
+    ack: Annotated[
+        bool, typer.Option(help="Wait until the broker has made the messages durable.")
+    ] = True,
+) -> None:
+    """Publish messages to a topic."""
+    asyncio.run(_publish(url, payloads, header or [], ack))
+
+
+def sub(
+    url: UrlArgument,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object a line instead of topic and text.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
+    ] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Begin with all that the broker retains (PSMB only)."),
+    ] = False,
+    subscriber: Annotated[
+        int | None,
+        typer.Option(
+            "--subscriber",
+            min=0,
+            max=2**64 - 1,
+            metavar="ID",
+            help="Be this durable subscriber: begin with what it has not received (PSMB only).",
+        ),
+    ] = None,
+) -> None:
+    """Subscribe and print the topic and payload of each message, until Ctrl-C.
+
+    What the URL's topic may be depends on the protocol: a pattern with + and * for BPSP, a PCRE
+    pattern for PSMB.
+    """
+    if from_start and subscriber is None:
+        subscriber = random.getrandbits(64)
+    asyncio.run(_subscribe(url, as_json, count, subscriber))
+
+
+async def _publish(url: str, payloads: list[str], headers: list[str], ack: bool) -> None:
+    from headwater.client import connect
+
+    target = _target(url)
+    pairs = tuple(_pair(header) for header in headers)
+    async with connect(target) as client:
+        for payload in payloads:
+            if payload != "-":
+                await client.publish(target.topic, payload.encode(), headers=pairs, ack=ack)
+                continue
+            async for lines in _lines(sys.stdin.buffer):
+                await client.publish(target.topic, *lines, headers=pairs, ack=ack)
+
+
+async def _lines(stream: BinaryIO) -> AsyncIterator[list[bytes]]:
+    """The lines of a stream, as many at a time as there are."""
+    rest = b""
+    while chunk := await asyncio.to_thread(os.read, stream.fileno(), READ_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int | None) -> None:
+    from headwater.client import PsmbClient, connect
+
+    target = _target(url)
+    async with connect(target) as client:
+        if subscriber is None:
+            await client.subscribe(target.topic)
+        elif isinstance(client, PsmbClient):
+            await client.subscribe(target.topic, subscriber)
+        else:
+            raise HeadwaterError(f"{target.scheme} has no durable subscriptions; psmb has")
+        async for message in client:
+            print(_as_json(message) if as_json else _as_text(message), flush=True)
+            if count is not None:
+                count -= 1
+                if not count:
+                    return
+
+
+def _target(url: str) -> "Target":
+    from headwater.client import Target
+
+    target = Target.parse(url)
+    if not target.topic:
+        raise HeadwaterError(f"the URL names no topic: {url}")
+    return target
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, separator, value = header.partition("=")
+    if not separator or not name:
+        raise HeadwaterError(f"a header is written NAME=VALUE, not: {header}")
+    return name, value
+
+
+def _as_text(message: "Message") -> str:
+    return f"{message.topic} {message.payload.decode(errors='backslashreplace')}"
+
+
+def _as_json(message: "Message") -> str:
+    shown: dict[str, object] = {"topic": message.topic}
+    try:
+        shown["payload"] = message.payload.decode()
+    except UnicodeDecodeError:
+        shown["payload"] = base64.b64encode(message.payload).decode()
+        shown["encoding"] = "base64"
+    if message.headers:
+        shown["headers"] = dict(message.headers)
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""A PSMB client. A connection has one mode, so each topic and each pattern has its own link."""
+
+from headwater.client.base import MESSAGE_BYTES, Client
+from headwater.client.link import Link
+from headwater.errors import Code, Refusal
+from headwater.message import Headers
+from headwater.protocols import psmb
+
+DEFAULT_PORT = 13880
+
+
+class PsmbClient(Client):
+    def __init__(self, host: str = "localhost", port: int = DEFAULT_PORT) -> None:
+        super().__init__(host, port)
+        self._publishing: dict[str, Link] = {}
+        self._subscribed: list[Link] = []
+
+    async def open(self) -> None:
+        """Links are opened when their topic or pattern is known."""
+
+    async def close(self) -> None:
+        for link in [*self._publishing.values(), *self._subscribed]:
+            await link.close(psmb.BYE)
+
+    async def publish(
+        self, topic: str, *payloads: bytes, headers: Headers = (), ack: bool = True
+    ) -> None:
+        if headers:
+            raise Refusal(Code.MALFORMED, "PSMB has no headers")
+        if topic not in self._publishing:
+            self._publishing[topic] = await self._link(psmb.Client.publishing(_ascii(topic)))
+        link = self._publishing[topic]
+        frames = psmb.encode_messages(payloads) if payloads else b""
+        if ack:
+            # The NIL that answers this NOP comes when everything before it is durable.
+            await link.request(frames + psmb.NOP)
+        else:
+            await link.send(frames)
+
+    async def subscribe(self, pattern: str, subscriber: int | None = None) -> None:
+        """`pattern` is a PCRE pattern for the whole topic. With a `subscriber` id, the broker
+        remembers what was received, and begins with everything it retains."""
+        mode = psmb.Client.subscribe(_ascii(pattern), subscriber)
+        self._subscribed.append(await self._link(mode, pattern))
+
+    async def _link(self, mode: bytes, pattern: str = "") -> Link:
+        async def introduce(link: Link) -> None:
+            await link.ask(psmb.Client.hello() + mode)
+
+        def session() -> psmb.Client:
+            return psmb.Client(MESSAGE_BYTES, pattern)
+
+        link = Link(self._host, self._port, session, introduce, self._inbox)
+        await link.open()
+        return link
+
+
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise Refusal(Code.MALFORMED, f"PSMB's names are ASCII, this one is not: {text}")
+    return text

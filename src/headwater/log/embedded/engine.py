@@ -1,0 +1,266 @@
+"""The embedded engine: the log in files of this machine, no server needed.
+
+    event loop                        writer thread              files
+    append → offset, tail ──queue──▶  group → frame → sync ────▶ log/*.log
+    committed ◀──────────────────────  report
+    read ───────▶ reader threads ◀────────────────────────────── log/*.log
+    save_cursor ▶ state thread ────────────────────────────────▶ state.db
+
+Everything public runs in the event loop, and only there are offsets given out. The threads get
+finished batches and give back results.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from headwater.errors import LogUnavailable
+from headwater.log.embedded.sealer import Sealer
+from headwater.log.embedded.state import State
+from headwater.log.embedded.store import Store
+from headwater.log.embedded.tail import Tail
+from headwater.log.embedded.writer import Sync, Writer
+from headwater.log.engine import Listener, Settled, Wanted
+from headwater.message import Batch, Run
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+# With this much waiting for the disk, publishers pause; they go on when half of it is written.
+CONGESTED_BYTES = 16 * 1024 * 1024
+# What a batch weighs beside its payloads, so that a flood of tiny ones counts too.
+BATCH_WEIGHT = 256
+CURSOR_SECONDS = 0.05
+# After a failed write: how often to look for room, and how much of it there should be.
+PROBE_SECONDS = 0.25
+ROOM_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    sync: Sync = "always"
+    sync_interval: float = 0.1
+    segment_bytes: int = 64 * 1024 * 1024
+    retention_bytes: int | None = None
+    retention_age: float | None = None
+
+
+class EmbeddedEngine:
+    """Made by `open`."""
+
+    def __init__(self, directory: Path, settings: Settings, store: Store, state: State) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._directory = directory
+        self._settings = settings
+        self._store = store
+        self._state = state
+        self._cursors = state.cursors()
+        self._listeners: list[Listener] = []
+        self._watermark = self._end = store.end
+        self._timestamp = store.last_timestamp
+        self._tail = Tail()
+        self._fresh: list[Batch] = []  # appended in this turn of the loop
+        self._waiting: dict[int, list[Settled]] = {}  # by the end of the batch they wait for
+        self._relieved: list[Callable[[], None]] = []
+        self._backlog = 0
+        self._refusal: str | None = None
+        self._dirty: dict[str, int] = {}  # cursors to be saved
+        self._readers = ThreadPoolExecutor(2, "log-reader")
+        self._keeper = ThreadPoolExecutor(1, "log-state")
+        self._sealer = Sealer(store)
+        self._writer = Writer(
+            store,
+            sync=settings.sync,
+            sync_interval=settings.sync_interval,
+            retain=self._retain,
+            committed=self._in_loop(self._committed),
+            failed=self._in_loop(self._failed),
+        )
+        self._writer.start()
+        self._sealer.start()
+
+    @classmethod
+    async def open(cls, directory: Path, settings: Settings) -> "EmbeddedEngine":
+        """Recover the log in `directory`, or begin one."""
+
+        def open_files() -> tuple[Store, State]:
+            directory.mkdir(parents=True, exist_ok=True)
+            store = Store.open(directory / "log", settings.segment_bytes)
+            return store, State(directory / "state.db")
+
+        return cls(directory, settings, *await asyncio.to_thread(open_files))
+
+    async def close(self) -> None:
+        self._hand_over()
+        self._writer.stop()
+        self._sealer.stop()
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._sealer.join)
+        await asyncio.sleep(0)  # the writer's last report is in the loop by now
+        self._save_cursors_soon()
+        await asyncio.to_thread(self._keeper.shutdown)
+        await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
+        self._state.close()
+        self._store.close()
+
+    def attach(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def _in_loop(self, function: Callable[[T], None]) -> Callable[[T], None]:
+        def report(result: T) -> None:
+            self._loop.call_soon_threadsafe(function, result)
+
+        return report
+
+    # Writing
+
+    @property
+    def start(self) -> int:
+        return self._store.start
+
+    @property
+    def watermark(self) -> int:
+        return self._watermark
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def congested(self) -> bool:
+        return self._backlog > CONGESTED_BYTES
+
+    def check_writable(self) -> None:
+        if self._refusal is not None:
+            raise LogUnavailable(self._refusal)
+
+    def append(self, run: Run) -> Batch:
+        if self._refusal is not None:
+            raise LogUnavailable(self._refusal)
+        self._timestamp = max(self._timestamp, time.time_ns() // 1000)
+        batch = Batch(self._end, self._timestamp, run)
+        self._end = batch.end
+        self._backlog += run.size + BATCH_WEIGHT
+        self._tail.add(batch)
+        if not self._fresh:
+            # At the end of this turn, so that sockets are written before the writer wakes up.
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append(batch)
+        return batch
+
+    def when_durable(self, offset: int, done: Settled) -> None:
+        if offset <= self._watermark:
+            done(None)
+        else:
+            self._waiting.setdefault(offset, []).append(done)
+
+    def when_relieved(self, done: Callable[[], None]) -> None:
+        if self.congested:
+            self._relieved.append(done)
+        else:
+            done()
+
+    def _hand_over(self) -> None:
+        if self._fresh:
+            self._writer.submit(self._fresh)
+            self._fresh = []
+            self._sealer.active_at = time.monotonic()
+
+    def _committed(self, batches: list[Batch]) -> None:
+        self._watermark = batches[-1].end
+        waiting = self._waiting
+        if waiting:
+            for batch in batches:
+                for done in waiting.pop(batch.end, ()):
+                    done(None)
+        for listener in self._listeners:
+            listener.committed(batches)
+        self._tail.trim(self._watermark)
+        self._lighten(batches)
+
+    def _lighten(self, batches: list[Batch]) -> None:
+        self._backlog -= sum([batch.run.size + BATCH_WEIGHT for batch in batches])
+        if self._relieved and self._backlog <= CONGESTED_BYTES // 2:
+            relieved, self._relieved = self._relieved, []
+            for done in relieved:
+                done()
+
+    # A disk that does not take what is written
+
+    def _failed(self, error: OSError) -> None:
+        why = "the disk is full" if error.errno == errno.ENOSPC else os.strerror(error.errno or 0)
+        self._refusal = f"the log cannot be written: {why}"
+        logger.error("%s; publishes are refused until that changes", self._refusal)
+        self._fresh = []
+        self._end = self._watermark
+        lost = self._tail.rewind(self._watermark)
+        for listener in self._listeners:
+            listener.rewound(self._watermark)
+        for batch in lost:
+            for done in self._waiting.pop(batch.end, ()):
+                done(LogUnavailable(self._refusal))
+        self._lighten(lost)
+        self._writer.resume()
+        self._loop.call_later(PROBE_SECONDS, self._probe, sum(batch.run.size for batch in lost))
+
+    def _probe(self, size: int) -> None:
+        room = os.statvfs(self._directory)
+        if room.f_bavail * room.f_frsize < size + ROOM_BYTES:
+            self._loop.call_later(PROBE_SECONDS, self._probe, size)
+            return
+        self._refusal = None
+        logger.warning("the log can be written again")
+
+    # Reading
+
+    def recent(self, offset: int) -> Batch | None:
+        return self._tail.find(offset)
+
+    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+        return await self._loop.run_in_executor(
+            self._readers, self._store.read, offset, wanted, max_bytes, self._watermark
+        )
+
+    def _retain(self) -> None:
+        """Called by the writer's thread, now and then."""
+        age = self._settings.retention_age
+        oldest = None if age is None else time.time_ns() // 1000 - int(age * 1e6)
+        dropped = self._store.retain(self._settings.retention_bytes, oldest)
+        if dropped is not None:
+            logger.info("retention dropped the offsets %d to %d", dropped[0], dropped[1] - 1)
+
+    # Positions
+
+    def load_cursor(self, name: str) -> int | None:
+        return self._cursors.get(name)
+
+    def save_cursor(self, name: str, offset: int) -> None:
+        self._cursors[name] = offset
+        if not self._dirty:
+            self._loop.call_later(CURSOR_SECONDS, self._save_cursors_soon)
+        self._dirty[name] = offset
+
+    def _save_cursors_soon(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        if dirty:
+            self._keeper.submit(self._save_cursors, dirty)
+
+    def _save_cursors(self, dirty: dict[str, int]) -> None:
+        try:
+            self._state.save_cursors(dirty)
+        except sqlite3.Error as error:
+            logger.error("positions of subscriptions were not saved: %s", error)
+            self._loop.call_soon_threadsafe(self._retry_cursors, dirty)
+
+    def _retry_cursors(self, unsaved: dict[str, int]) -> None:
+        for name in unsaved:  # what has changed since is newer
+            self.save_cursor(name, self._cursors[name])

@@ -1,0 +1,87 @@
+"""Reading files at a position, from several threads at once.
+
+A file stays open as long as anyone holds its File, whatever happens to its name: readers go on in
+a segment that retention has dropped or sealing has replaced.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class File:
+    """An open file; it is closed when the last holder lets go of it."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
+        self.path = path
+        self.fd = -1  # so that __del__ finds it when the next line fails
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.fd)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        """`length` bytes from `position` on; fewer only where the file ends."""
+        data = os.pread(self.fd, length, position)
+        if len(data) == length or not data:
+            return data
+        # Linux hands out at most 2 GiB in one go, and a signal can cut a read short.
+        return data + self.read(position + len(data), length - len(data))
+
+    def write(self, position: int, parts: list[memoryview]) -> None:
+        """All of `parts`, one behind the other, from `position` on."""
+        while parts:
+            written = os.pwritev(self.fd, parts, position)
+            position += written
+            while parts and written >= len(parts[0]):
+                written -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][written:]
+
+    def sync(self) -> None:
+        """Have everything written so far on the disk, and the length of the file too."""
+        _sync(self.fd)
+
+    def cut(self, length: int) -> None:
+        """Shorten the file, for good."""
+        os.ftruncate(self.fd, length)
+        os.fsync(self.fd)
+
+
+# macOS has no fdatasync.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Window:
+    """A file seen through the piece read last, so that small reads in a row become one."""
+
+    __slots__ = ("_data", "_file", "_size", "_start")
+
+    def __init__(self, file: File, size: int) -> None:
+        self._file, self._size = file, size
+        self._start, self._data = 0, memoryview(b"")
+
+    def get(self, position: int, length: int) -> memoryview:
+        """`length` bytes from `position` on; fewer only where the file ends."""
+        at = position - self._start
+        if at < 0 or at + length > len(self._data):
+            self._data = memoryview(self._file.read(position, max(length, self._size)))
+            self._start, at = position, 0
+        return self._data[at : at + length]
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names of new, replaced and removed files on the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,61 @@
+"""Who may write to a log: one process, the one that holds the lock on the file LOCK.
+
+The file also holds the log's identity (see frame.py), in case no segment's header can be read.
+"""
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from headwater.errors import LogLocked
+from headwater.log.embedded import segment
+from headwater.log.embedded.file import File, sync_directory
+
+_NAME = "LOCK"
+
+
+class Lock:
+    """The right to write to the log in a directory; held until `release`."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._fd = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise LogLocked(
+                f"the log in {directory} is in use by another process; stop that broker first"
+            ) from None
+
+    def identity(self) -> int:
+        """The identity of the log; a new log gets one now."""
+        known = identity(self._directory)
+        if known is None:
+            known = secrets.randbits(32)
+        text = f"{known:08x}\n".encode()
+        if os.pread(self._fd, 16, 0) != text:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+            os.fsync(self._fd)
+            sync_directory(self._directory)
+        return known
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def identity(directory: Path) -> int | None:
+    """The identity of the log in a directory, if it can be found out."""
+    for path in segment.files(directory):
+        header = segment.read_header(File(path), None)
+        if not isinstance(header, str):
+            return header.identity
+    try:
+        return int((directory / _NAME).read_text("ascii", "replace"), 16)
+    except (FileNotFoundError, ValueError):
+        return None

@@ -1,0 +1,286 @@
+"""The reading half of a log: a row of segments, read by any number of threads at once.
+
+Rules:
+- The row of segments is a tuple that is exchanged as a whole, so a reader needs no lock: it takes
+  the tuple once and finds in it what is true at that moment.
+- A segment that was dropped or replaced between looking it up and opening it is looked up anew.
+- Every frame that is read is checked. Where the check fails, LogDamaged names it; what was read
+  before it is handed out first.
+- No read takes much longer than PATIENCE, however little of the log is wanted.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from headwater.errors import LogDamaged
+from headwater.log import record
+from headwater.log.embedded import frame
+from headwater.log.embedded.segment import Opened, Replaced, Segment, open_segment
+from headwater.log.engine import Wanted
+from headwater.log.record import Rows
+from headwater.message import Batch
+
+#: Seconds after which a read that has found nothing returns with nothing, and how far it came.
+PATIENCE = 0.05
+
+# What is read from a file in one go if frames are smaller than that.
+_CHUNK_BYTES = 256 << 10
+_OPEN_SEGMENTS = 32
+_LEFTOVER_BYTES = 32 << 20
+_LOOK_AGAIN = 100
+
+_Item = TypeVar("_Item")
+# What to make of a frame from an offset on: items, where to go on, and how many bytes they are.
+_Take = Callable[[Rows, int, int], tuple[list[_Item], int, int]]
+
+
+class Log:
+    """A log as it is on disk. See `Store` for writing to it and `View` for looking at it."""
+
+    def __init__(self, segments: Sequence[Segment], identity: int) -> None:
+        self._segments = tuple(segments)
+        self._shelf = Shelf(identity)
+        self._leftovers = Leftovers()
+        self._holes: set[tuple[int, int]] = set()
+        self._identity = identity
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments
+
+    @property
+    def start(self) -> int:
+        """The first offset that is still there."""
+        return self._segments[0].base
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last record."""
+        return self._segments[-1].end
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def last_timestamp(self) -> int:
+        """The time of the last record; 0 if there is none."""
+        return max(segment.last_timestamp for segment in self._segments)
+
+    @property
+    def holes(self) -> frozenset[tuple[int, int]]:
+        """Ranges (first offset, end) met by readers so far whose records a repair gave up."""
+        return frozenset(self._holes)
+
+    def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, end: int
+    ) -> tuple[list[Batch], int]:
+        """Batches with wanted topics from `offset` to `end`, and the offset to go on from.
+
+        About `max_bytes` of payload, but at least one batch. None at all means that nothing wanted
+        lies before the returned offset; more can follow unless that is `end`. An `offset` before
+        `start` reads from `start`.
+        """
+
+        def take(rows: Rows, at: int, left: int) -> tuple[list[Batch], int, int]:
+            batches, following = rows.batches(at, end, wanted, left)
+            return batches, following, sum([batch.run.size for batch in batches])
+
+        return self._walk(offset, end, wanted, max_bytes, take)
+
+    def read_flat(
+        self, offset: int, wanted: Wanted | None, max_bytes: int, end: int
+    ) -> tuple[list[Any], int]:
+        """As `read`, as record batches of record.FLAT_SCHEMA, and by whole frames only."""
+
+        def take(rows: Rows, at: int, left: int) -> tuple[list[Any], int, int]:
+            flat = record.flatten(rows, at, end, wanted)
+            return [flat] if len(flat) else [], min(rows.end, end), rows.size
+
+        return self._walk(offset, end, wanted or _everything, max_bytes, take)
+
+    def offset_at(self, timestamp: int) -> int:
+        """The offset of the first record with this time or a later one; `end` if there is none."""
+        segments = self._segments
+        found = next((s for s in segments if s.last_timestamp >= timestamp), None)
+        if found is None:
+            return segments[-1].end
+        segment, opened = self._at(found.base)
+
+        def begins(number: int) -> int:
+            rows = self._rows(segment, opened, number)
+            times = rows.times()
+            if times is not None:
+                return times[0]
+            return begins(number + 1) if number + 1 < len(opened.index) else timestamp
+
+        number = opened.index.before(timestamp, begins)
+        return self._rows(segment, opened, number).first_at(timestamp)
+
+    def _walk(
+        self, offset: int, end: int, wanted: Wanted, max_bytes: int, take: _Take[_Item]
+    ) -> tuple[list[_Item], int]:
+        at, end = max(offset, self.start), min(end, self.end)
+        items: list[_Item] = []
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while at < end and max_bytes > 0 and time.monotonic() < deadline:
+                frames, following = self._step(at, end, wanted)
+                for rows in frames:
+                    found, at, size = take(rows, max(at, rows.base), max_bytes)
+                    items += found
+                    max_bytes -= size
+                    if at < rows.end:
+                        self._leftovers.put(at, rows)
+                    if max_bytes <= 0 or at >= end:
+                        return items, at
+                at = following
+        except LogDamaged:
+            if not items:
+                raise
+        return items, max(at, min(offset, end))
+
+    def _step(self, offset: int, end: int, wanted: Wanted) -> tuple[Iterator[Rows], int]:
+        """The next frames, within one segment, that can hold something wanted from `offset` on,
+        and where to go on behind them."""
+        left = self._leftovers.get(offset)
+        if left is not None:
+            return iter([left]), min(left.end, end)
+        segment, opened = self._at(offset)
+        index = opened.index
+        first = index.find(max(offset, segment.base))
+        if first == len(index):
+            raise segment.damaged(offset, segment.end, "the header of a frame is damaged")
+        stop = min(index.find(end - 1) + 1, len(index))
+        while first < stop and not index.may_hold(first, wanted):
+            first += 1
+        last, limit = first, index.positions[first] + _CHUNK_BYTES
+        while last < stop and index.positions[last] < limit and index.may_hold(last, wanted):
+            last += 1
+        return self._load(segment, opened, first, last), min(index.bases[last], end)
+
+    def _load(self, segment: Segment, opened: Opened, first: int, last: int) -> Iterator[Rows]:
+        """The frames from `first` up to and without `last`, read in one go and checked."""
+        if first == last:
+            return
+        positions, bases = opened.index.positions, opened.index.bases
+        begin = positions[first]
+        data = memoryview(opened.file.read(begin, positions[last] - begin))
+        for number in range(first, last):
+            piece = data[positions[number] - begin : positions[number + 1] - begin]
+            yield self._decode(segment, piece, bases[number], bases[number + 1])
+
+    def _rows(self, segment: Segment, opened: Opened, number: int) -> Rows:
+        return next(self._load(segment, opened, number, number + 1))
+
+    def _decode(self, segment: Segment, data: memoryview, base: int, end: int) -> Rows:
+        fault, length, count = frame.check_header(data[: frame.HEADER.size], base, len(data))
+        if fault is None and (length, count) != (len(data), end - base):
+            fault = "the header of a frame is damaged"
+        if fault is None and not frame.intact(data, self._identity):
+            fault = "the checksum of a frame does not fit"
+        if fault is not None:
+            raise segment.damaged(base, end, fault)
+        try:
+            rows = Rows(bytes(data[frame.HEADER.size :]), base, count)
+        except (pa.ArrowException, OSError) as error:
+            raise segment.damaged(base, end, f"a frame cannot be decoded ({error})") from error
+        if rows.lost:
+            self._holes.add((base, end))
+        return rows
+
+    def _at(self, offset: int) -> tuple[Segment, Opened]:
+        """The segment that holds `offset`, or the first one if that is gone."""
+        for _ in range(_LOOK_AGAIN):
+            segments = self._segments
+            segment = segments[max(bisect_right(segments, offset, key=_base) - 1, 0)]
+            try:
+                return segment, self._shelf.get(segment)
+            except Replaced:
+                time.sleep(0.001)
+                self._refresh()
+        raise segment.damaged(segment.base, segment.end, "the file is missing")
+
+    def _refresh(self) -> None:
+        """Find out what has become of the segments. A writer knows."""
+
+
+class Shelf:
+    """The segments that were used last, opened. There can be more of them than a process may have
+    open files, and their indexes need memory."""
+
+    def __init__(self, identity: int) -> None:
+        self._identity = identity
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[Segment, Opened] = OrderedDict()
+
+    def get(self, segment: Segment) -> Opened:
+        """The segment, opened. Raises Replaced and LogDamaged."""
+        held = segment.held
+        if held is not None:
+            return held
+        with self._lock:
+            opened = self._opened.get(segment)
+            if opened is not None:
+                self._opened.move_to_end(segment)
+                return opened
+        opened = open_segment(segment, self._identity)
+        self.put(segment, opened)
+        return opened
+
+    def put(self, segment: Segment, opened: Opened) -> None:
+        with self._lock:
+            self._opened[segment] = opened
+            while len(self._opened) > _OPEN_SEGMENTS:
+                self._opened.popitem(last=False)
+
+    def drop(self, segment: Segment) -> None:
+        with self._lock:
+            self._opened.pop(segment, None)
+
+
+class Leftovers:
+    """Frames that a reader has not used up, by the offset it will come back for.
+
+    A frame of a sealed segment holds more than most reads ask for; without this, each of them
+    would decompress it again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: OrderedDict[int, Rows] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, offset: int) -> Rows | None:
+        with self._lock:
+            return self._rows.get(offset)
+
+    def put(self, offset: int, rows: Rows) -> None:
+        with self._lock:
+            if offset in self._rows:
+                self._rows.move_to_end(offset)
+                return
+            self._rows[offset] = rows
+            self._bytes += rows.size
+            while self._bytes > _LEFTOVER_BYTES and len(self._rows) > 1:
+                self._bytes -= self._rows.popitem(last=False)[1].size
+
+    def clear(self) -> None:
+        with self._lock:
+            self._rows.clear()
+            self._bytes = 0
+
+
+def _base(segment: Segment) -> int:
+    return segment.base
+
+
+def _everything(topic: str) -> bool:
+    return True

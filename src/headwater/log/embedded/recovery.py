@@ -1,0 +1,183 @@
+"""Opening a log: find out what is there, cut off what a crash left unfinished, refuse damage.
+
+Only the last segment is read in full. What a crash can leave behind there is one frame that is not
+whole, at the very end: every write before it was finished. So if a whole frame follows one that is
+not, that is damage, and nobody may cut it off.
+
+Of the other segments the header and the end are read: their trailer, or their last frame.
+"""
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headwater.log.embedded import frame, segment
+from headwater.log.embedded.file import File, sync_directory
+from headwater.log.embedded.frame import Frame, Scan
+from headwater.log.embedded.index import Index
+from headwater.log.embedded.segment import Header, Opened, Segment
+from headwater.log.record import Rows
+
+
+class Recovered(NamedTuple):
+    segments: list[Segment]
+    #: Bytes of an unfinished write that were cut off.
+    torn: int
+
+
+def recover(directory: Path, identity: int) -> Recovered:
+    """The segments of the log, the last one ready to be appended to. Needs the lock."""
+    remove_temporaries(directory)
+    paths = segment.files(directory)
+    if not paths:
+        return Recovered([segment.create(directory, 0, identity)], 0)
+    last, torn = _recover_last(paths[-1], identity)
+    segments = [*describe_all(paths[:-1], identity, last.base), last]
+    check_contiguous(segments)
+    if last.sealed:  # the active segment is missing; nothing can have been in it, or it was moved
+        segments.append(segment.create(directory, last.end, identity))
+    return Recovered(segments, torn)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what a crash has left half written under another name."""
+    leftovers = list(directory.glob(f"*{segment.SUFFIX}{segment.TEMPORARY}"))
+    for path in leftovers:
+        path.unlink()
+    if leftovers:
+        sync_directory(directory)
+
+
+def check_contiguous(segments: Sequence[Segment]) -> None:
+    for one, other in pairwise(segments):
+        if one.end < other.base:
+            raise one.damaged(one.end, other.base, f"nothing leads on to {other.name}")
+        if one.end > other.base:
+            raise one.damaged(other.base, one.end, f"{other.name} has these offsets too")
+
+
+def describe_all(paths: Sequence[Path], identity: int, end: int) -> list[Segment]:
+    """What is known of these segments, which others follow. `end`: the base of the one behind."""
+    bases = [segment.base_of(path) or 0 for path in paths]
+    return [
+        describe(path, identity, following)
+        for path, following in zip(paths, [*bases[1:], end], strict=True)
+    ]
+
+
+def describe(path: Path, identity: int, following: int | None) -> Segment:
+    """What is known of a segment that nobody appends to. Raises LogDamaged."""
+    file = File(path)
+    base = segment.base_of(path) or 0
+    unknown = Segment(path, base, base, file.size, 0, sealed=False)
+    header = segment.read_header(file, identity)
+    if isinstance(header, str):
+        raise unknown.damaged(base, following, header)
+    if not header.sealed:
+        return _describe_unsealed(file, header, unknown, following)
+    trailer = segment.read_trailer(file, identity)
+    if isinstance(trailer, str):
+        raise unknown.damaged(base, following, trailer)
+    return Segment(path, base, trailer.end, file.size, trailer.last_timestamp, sealed=True)
+
+
+def _describe_unsealed(
+    file: File, header: Header, unknown: Segment, following: int | None
+) -> Segment:
+    last = frame.last(file, header.start, unknown.size, header.identity)
+    if last is None and unknown.size > header.start:
+        # Slow, but now the error can say where.
+        scan = Scan(file, header.start, unknown.size, header.base, header.identity)
+        for _ in scan:
+            pass
+        raise unknown.damaged(scan.expected, following, scan.fault or "the end is damaged")
+    unknown.end = header.base if last is None else last.end
+    if last is not None:
+        unknown.last_timestamp = _last_timestamp(file, header, unknown, last)
+    return unknown
+
+
+def _last_timestamp(file: File, header: Header, described: Segment, last: Frame) -> int:
+    """The time of the last record that has one: those of a repaired segment may be lost."""
+    times = _times(described, last)
+    if times is not None:
+        return times[1]
+    ends = frame.headers(file, header.start, last.position, header.base)
+    for position in reversed([header.start, *(stop for _, stop in ends)]):
+        found = frame.whole(file, position, last.position, header.identity)
+        times = None if found is None else _times(described, found)
+        if times is not None:
+            return times[1]
+    return 0
+
+
+def _times(described: Segment, found: Frame) -> tuple[int, int] | None:
+    try:
+        return Rows(found.message(), found.base, found.records).times()
+    except (pa.ArrowException, OSError) as error:
+        raise described.damaged(found.base, found.end, f"it cannot be decoded: {error}") from error
+
+
+def _recover_last(path: Path, identity: int) -> tuple[Segment, int]:
+    """The last segment, fit to be appended to, and how much was cut off."""
+    file = File(path, os.O_RDWR)
+    base, size = segment.base_of(path) or 0, file.size
+    if size < segment.HEADER_BYTES:  # a crash while it was made
+        return segment.create(path.parent, base, identity), size
+    header = segment.read_header(file, identity)
+    if isinstance(header, str):
+        raise Segment(path, base, base, size, 0, sealed=False).damaged(base, None, header)
+    if header.sealed:
+        return describe(path, identity, None), 0
+    return cut_tail(scan_active(file, header), identity)
+
+
+def scan_active(file: File, header: Header) -> tuple[Segment, str | None]:
+    """The segment as far as its frames are whole, and what is wrong behind them."""
+    index = Index(header.base, header.start)
+    found = Segment(file.path, header.base, header.base, header.start, 0, sealed=False)
+    found.held = Opened(file, index)
+    return found, extend(found, header.identity)
+
+
+def extend(active: Segment, identity: int) -> str | None:
+    """Take in the whole frames that follow; what is wrong behind them, if anything."""
+    assert active.held is not None
+    file, index = active.held.file, active.held.index
+    scan = Scan(file, active.size, file.size, active.end, identity)
+    last = None
+    for last in scan:
+        index.add(last.end, last.stop)
+    if last is not None:
+        start = index.positions[0]
+        header = Header(active.base, False, identity, start)
+        active.last_timestamp = _last_timestamp(file, header, active, last)
+    active.size, active.end = scan.position, scan.expected
+    return scan.fault
+
+
+def cut_tail(scanned: tuple[Segment, str | None], identity: int) -> tuple[Segment, int]:
+    """Cut off what is not whole. Raises LogDamaged if anything whole follows it."""
+    active, fault = scanned
+    assert active.held is not None
+    file = active.held.file
+    torn = file.size - active.size
+    check_torn(active, fault, identity)
+    if torn:
+        file.cut(active.size)
+    return active, torn
+
+
+def check_torn(active: Segment, fault: str | None, identity: int) -> None:
+    """Raise LogDamaged if a fault behind the last whole frame is not just an unfinished write."""
+    assert active.held is not None
+    file = active.held.file
+    if fault is None:
+        return
+    later = frame.find(file, active.size, file.size, active.end, identity)
+    if later is not None:
+        raise active.damaged(active.end, max(later.base, active.end + 1), fault)

@@ -1,0 +1,203 @@
+"""The writing half of a log: one directory, one process, one thread that appends.
+
+    append, sync, rewind, retain    the writer's thread
+    unsealed, seal                  any other thread, one at a time
+    read, read_flat, offset_at      any number of threads (see reader.py)
+
+Rules:
+- What `append` was given is in the log as a whole or not at all, whatever the disk says; after an
+  error the store is as it was before.
+- Nothing is durable before `sync` has returned.
+- The row of segments changes under a lock; readers see it change in one step.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headwater.log import record
+from headwater.log.embedded import frame, recovery, sealing
+from headwater.log.embedded import segment as segments
+from headwater.log.embedded.file import sync_directory
+from headwater.log.embedded.index import topics_of
+from headwater.log.embedded.lock import Lock
+from headwater.log.embedded.reader import Log
+from headwater.log.embedded.segment import Opened, Replaced, Segment
+from headwater.message import Batch
+
+SEGMENT_BYTES = 64 << 20
+
+# A frame is read and decoded as a whole, and what Arrow counts with 32 bits must fit.
+_FRAME_BYTES = 64 << 20
+
+
+class Store(Log):
+    """A log that this process writes."""
+
+    def __init__(
+        self, directory: Path, segment_bytes: int, lock: Lock, found: recovery.Recovered
+    ) -> None:
+        super().__init__(found.segments, lock.identity())
+        #: Bytes of an unfinished write that opening has cut off.
+        self.torn = found.torn
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._lock = lock
+        self._changing = threading.Lock()
+        self._untidy = False  # bytes of a failed write may lie behind the last frame
+
+    @classmethod
+    def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "Store":
+        """Recover the log in `directory`, or begin one. Raises LogLocked and LogDamaged."""
+        lock = Lock(directory)
+        try:
+            return cls(directory, segment_bytes, lock, recovery.recover(directory, lock.identity()))
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Make everything durable and let go of the log."""
+        try:
+            self.sync()
+        finally:
+            self._segments[-1].held = None
+            self._lock.release()
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Write the batches behind what is there. Raises OSError.
+
+        If they begin before the end, what has their offsets is dropped: it was never durable, and
+        its offsets were given out again.
+        """
+        if batches[0].offset < self.end or self._untidy:
+            self.rewind(batches[0].offset)
+        if batches[0].offset != self.end:
+            raise ValueError(f"offset {batches[0].offset} where {self.end} should be")
+        groups = _frames(batches)
+        messages = [record.encode(group) for group in groups]
+        self._make_room(sum(frame.HEADER.size + len(message) for message in messages))
+        self._write([(group, message) for group, message in zip(groups, messages, strict=True)])
+
+    def _write(self, frames: Sequence[tuple[Sequence[Batch], memoryview]]) -> None:
+        active, opened = self._active()
+        parts = []
+        for group, message in frames:
+            base, count = group[0].offset, group[-1].end - group[0].offset
+            parts.append(memoryview(frame.header(message, base, count, self._identity)))
+            parts.append(memoryview(message))
+        sizes = list(map(len, parts))
+        try:
+            opened.file.write(active.size, parts)
+        except OSError:
+            self._untidy = True  # in case that rewinding fails too
+            with contextlib.suppress(OSError):
+                self.rewind(active.end)
+            raise
+        stop = active.size
+        for number, (group, _) in enumerate(frames):
+            stop += sizes[2 * number] + sizes[2 * number + 1]
+            topics = topics_of([batch.run.topic for batch in group])
+            opened.index.add(group[-1].end, stop, group[0].timestamp, topics)
+        active.size, active.last_timestamp = stop, frames[-1][0][-1].timestamp
+        active.end = frames[-1][0][-1].end  # last: from here on readers see it
+
+    def sync(self) -> None:
+        """Have everything appended so far on the disk. Raises OSError."""
+        self._active()[1].file.sync()
+
+    def rewind(self, end: int) -> None:
+        """Drop everything from `end` on, which must begin a frame of the active segment."""
+        active, opened = self._active()
+        index = opened.index
+        frames = index.find(end)
+        if index.bases[max(frames, 0)] != end:
+            raise ValueError(f"the log cannot go back to offset {end}")
+        active.end = end
+        self._leftovers.clear()
+        index.cut(frames)
+        active.size = index.stop
+        self._untidy = True
+        os.ftruncate(opened.file.fd, active.size)
+        self._untidy = False
+
+    def retain(self, max_bytes: int | None, older_than_us: int | None) -> tuple[int, int] | None:
+        """Drop the oldest segments while the log has more bytes than `max_bytes`, and those whose
+        records all came before `older_than_us`. The range of offsets dropped, if any.
+        """
+        first = self.start
+        with self._changing:
+            while len(self._segments) > 1 and self._expired(max_bytes, older_than_us):
+                oldest = self._segments[0]
+                oldest.path.unlink(missing_ok=True)
+                self._segments = self._segments[1:]
+                self._shelf.drop(oldest)
+        if self.start == first:
+            return None
+        sync_directory(self._directory)
+        return first, self.start
+
+    def _expired(self, max_bytes: int | None, older_than_us: int | None) -> bool:
+        if max_bytes is not None and self.size > max_bytes:
+            return True
+        return older_than_us is not None and self._segments[0].last_timestamp < older_than_us
+
+    def unsealed(self) -> list[Segment]:
+        """The segments that could be sealed, oldest first."""
+        return [segment for segment in self._segments[:-1] if not segment.sealed]
+
+    def seal(self, segment: Segment, pause: Callable[[float], None]) -> None:
+        """Replace the segment's file by a smaller one. Raises OSError and LogDamaged.
+
+        It works in steps of some milliseconds and calls `pause` with the seconds that each took;
+        what `pause` raises ends the work, and the segment stays as it is.
+        """
+        try:
+            opened = self._shelf.get(segment)
+        except Replaced:
+            return  # retention was faster
+        sealed, temporary = sealing.seal(segment, opened, self._identity, pause)
+        with self._changing:
+            if segment not in self._segments:
+                temporary.unlink()
+                return
+            os.replace(temporary, segment.path)
+            self._segments = tuple(sealed if s is segment else s for s in self._segments)
+        self._shelf.drop(segment)
+        sync_directory(self._directory)
+
+    def _active(self) -> tuple[Segment, Opened]:
+        active = self._segments[-1]
+        assert active.held is not None, "the store is closed"
+        return active, active.held
+
+    def _make_room(self, size: int) -> None:
+        """Begin a new segment if the active one would grow too large."""
+        active, opened = self._active()
+        if active.size + size <= self._segment_bytes or active.end == active.base:
+            return
+        opened.file.sync()
+        new = segments.create(self._directory, active.end, self._identity)
+        self._shelf.put(active, opened)
+        with self._changing:
+            self._segments = (*self._segments, new)
+        active.held = None
+
+
+def _frames(batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+    """The batches in groups, one for each frame: almost always one for all of them.
+
+    All that is synced together should be one frame. If the power fails meanwhile, a part of it may
+    be on disk without the part before, and only within one frame does that look like what it is.
+    """
+    groups: list[Sequence[Batch]] = []
+    begin = size = 0
+    for number, batch in enumerate(batches):
+        if size and size + batch.run.size > _FRAME_BYTES:
+            groups.append(batches[begin:number])
+            begin, size = number, 0
+        size += batch.run.size
+    groups.append(batches[begin:])
+    return groups

@@ -1,0 +1,54 @@
+"""The newest batches, kept in memory.
+
+Whatever is not durable yet is here, so a subscriber that is a little behind never has to wait for
+the disk, nor decode what was just encoded. Older batches go when the tail grows too large.
+"""
+
+from bisect import bisect_right
+
+from headwater.message import Batch
+
+# Behind by more than this, a subscriber reads from the log.
+TAIL_BYTES = 16 * 1024 * 1024
+
+
+class Tail:
+    def __init__(self, limit: int = TAIL_BYTES) -> None:
+        self._limit = limit
+        self._batches: list[Batch] = []
+        self._offsets: list[int] = []  # of the same batches, to search in
+        self._first = 0  # batches before this index are gone; the lists are cut now and then
+        self._size = 0
+
+    def add(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self._offsets.append(batch.offset)
+        self._size += batch.run.size
+
+    def find(self, offset: int) -> Batch | None:
+        """The batch that holds `offset`."""
+        index = bisect_right(self._offsets, offset, self._first) - 1
+        if index < self._first or offset >= self._batches[index].end:
+            return None
+        return self._batches[index]
+
+    def trim(self, watermark: int) -> None:
+        """Let go of old batches, but only of durable ones."""
+        batches, first = self._batches, self._first
+        while self._size > self._limit and first < len(batches) and batches[first].end <= watermark:
+            self._size -= batches[first].run.size
+            first += 1
+        self._first = first
+        if first > 256 and first * 2 > len(batches):
+            del batches[:first]
+            del self._offsets[:first]
+            self._first = 0
+
+    def rewind(self, end: int) -> list[Batch]:
+        """Take out the batches from `end` on."""
+        index = bisect_right(self._offsets, end - 1, self._first)
+        lost = self._batches[index:]
+        del self._batches[index:]
+        del self._offsets[index:]
+        self._size -= sum(batch.run.size for batch in lost)
+        return lost

@@ -1,0 +1,168 @@
+"""What all codecs share: the shape of a session, and how bytes become frames in bulk.
+
+A session is one side of one connection as a pure state machine: bytes in, commands out; answers in,
+bytes out. It never waits, never asks the clock and never touches a socket.
+
+    receive(data)      bytes from the client → commands, one after the other. The caller carries
+                       each out before it asks for the next, so a refusal can change the state.
+    encode(batch, …)   a batch for the client's subscriptions → buffers to send
+    mark(position)     behind a batch → bytes that the client answers, where the protocol can
+    refuse(command, …) the broker declined a command → what to do about it
+    idle(position)     nothing happened for a while → a sign of life, or the end
+    farewell(error)    the broker ends the connection → last words
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import iter_unpack
+
+from headwater.commands import Command, Subscription
+from headwater.errors import HeadwaterError, Refusal
+from headwater.message import Batch, Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a session has to know of its surroundings: who the peer is, and the bounds."""
+
+    peer: str
+    message_bytes: int = 16 * 1024 * 1024
+    topic_bytes: int = 1024
+    keepalive_misses: int = 3
+
+
+class Session(ABC):
+    """The broker's side of one connection."""
+
+    #: The client has said what it came for; until then the handshake's time limit runs.
+    established: bool = False
+    #: `idle` has something to say when the connection is silent.
+    keeps_alive: bool = False
+
+    def greet(self) -> bytes:
+        """What the broker says first."""
+        return b""
+
+    @abstractmethod
+    def receive(self, data: bytes) -> Iterator[Command]: ...
+
+    @abstractmethod
+    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]: ...
+
+    def mark(self, position: int) -> bytes:
+        return b""
+
+    @abstractmethod
+    def refuse(self, command: Command, error: Refusal) -> Command | None: ...
+
+    def idle(self, position: int) -> Command | None:
+        return None
+
+    @abstractmethod
+    def farewell(self, error: HeadwaterError) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The broker has greeted us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The oldest open request is settled."""
+
+    error: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Messages. `topic` is as much as the protocol tells: a topic, or the pattern asked for."""
+
+    topic: str
+    payloads: Sequence[bytes]
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pinged:
+    """The broker wants a sign of life: send it `answer`."""
+
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The broker ends the connection, or what it sends makes no sense."""
+
+    reason: str
+
+
+Event = Ready | Answered | Delivered | Pinged | Ended
+
+
+class ClientSession(ABC):
+    """The client's side of one connection: requests out as bytes, events in."""
+
+    @abstractmethod
+    def receive(self, data: bytes) -> Iterator[Event]: ...
+
+
+class Intake:
+    """Bytes that have arrived and are not parsed yet.
+
+    A frame of 16 MiB comes in many reads. They are kept as they are until the frame is complete and
+    joined once, so the work stays proportional to the bytes.
+    """
+
+    __slots__ = ("_chunks", "_missing")
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._missing = 0
+
+    def take(self, data: bytes) -> bytes:
+        """All unparsed bytes, or nothing while more of them are needed."""
+        if not self._chunks:
+            return data
+        self._chunks.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return b""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        return data
+
+    def keep(self, rest: bytes, need: int) -> None:
+        """Put back what could not be parsed; `need` bytes in all are worth another look."""
+        if rest:
+            self._chunks.append(rest)
+            self._missing = need - len(rest)
+
+
+def repeated(data: bytes, position: int, header: bytes, size: int) -> list[bytes]:
+    """The bodies of the frames from `position` on that all are `header` and `size` bytes.
+
+    Publishers send runs of frames that differ in their bodies only. Whether a run holds is told by
+    comparing whole columns of header bytes, and the bodies are cut out in one go: 0.08 µs a frame,
+    a third of what a loop takes. Each attempt covers a few times what has worked before, so a
+    run that ends early costs no more than it gave.
+    """
+    bodies: list[bytes] = []
+    step = len(header) + size
+    count = 16
+    while count := min(count, (len(data) - position) // step):
+        stop = position + count * step
+        for column in range(len(header)):
+            if data[position + column : stop : step] != header[column : column + 1] * count:
+                break
+        else:
+            cut = iter_unpack(f"{len(header)}x{size}s", memoryview(data)[position:stop])
+            bodies += [body for (body,) in cut]
+            position, count = stop, count * 4
+            continue
+        break
+    while data.startswith(header, position) and position + step <= len(data):
+        bodies.append(data[position + len(header) : position + step])
+        position += step
+    return bodies

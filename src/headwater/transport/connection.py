@@ -1,0 +1,188 @@
+"""One connection: the only place where bytes are read and written.
+
+    socket → data_received → session.receive → commands → peer
+    peer → deliver, respond, refuse → session → transport.write → socket
+
+The limits on bytes and time are kept here. Reading stops while there is a reason to (`pause`);
+nothing is buffered for the client beyond the limit, except a single batch that is larger.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Protocol, cast
+
+from headwater.commands import Close, Command, Respond, Subscription
+from headwater.errors import Code, Refusal
+from headwater.message import Batch
+from headwater.protocols.base import Session
+from headwater.transport.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+# A connection that was closed has this long to take what is still buffered.
+LINGER_SECONDS = 3.0
+ANSWERS = "its answers are not read"
+
+
+class Peer(Protocol):
+    """What a connection needs of the broker."""
+
+    @property
+    def position(self) -> int: ...
+    def handle(self, command: Command) -> None: ...
+    def drained(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+class Host(Protocol):
+    """What a connection needs of the listener that accepted it."""
+
+    clock: Clock
+    output_buffer_bytes: int
+    handshake_seconds: float
+    keepalive_seconds: float
+
+    def arrived(self, connection: "Connection") -> tuple[Session, Peer] | None:
+        """Take the connection in. None: it was turned away."""
+
+    def left(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    transport: asyncio.Transport
+    session: Session
+    peer: Peer
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._closing = False
+        self._held: set[str] = set()  # why it is not read from
+        self._active_at = 0
+        self._admitted = False
+
+    # asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport = cast(asyncio.Transport, transport)
+        # Pause at the first byte that does not fit into the socket, resume when all are sent: so
+        # "resumed" means "drained", and the limit below is kept exactly.
+        transport.set_write_buffer_limits(high=0)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        admitted = self._host.arrived(self)
+        if admitted is None:
+            return
+        self.session, self.peer = admitted
+        self._admitted = True
+        self._active_at = self._host.clock.now
+        self._host.clock.add(self._host.handshake_seconds, self._look)
+        if greeting := self.session.greet():
+            transport.write(greeting)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._active_at = self._host.clock.now
+        for command in self.session.receive(data):
+            self.peer.handle(command)
+            if self._closing:
+                return
+
+    def resume_writing(self) -> None:
+        self._active_at = self._host.clock.now
+        self.resume(ANSWERS)
+        if self._admitted and not self._closing:
+            self.peer.drained()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._host.clock.remove(self._look)
+        self._host.clock.remove(self._abort)
+        if self._admitted:
+            self.peer.leave()
+        self._host.left(self)
+
+    # The broker calls these
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+        if self._closing:
+            return False
+        buffers = self.session.encode(batch, subscriptions)
+        buffered = self.transport.get_write_buffer_size()
+        if buffered and buffered + sum(map(len, buffers)) > self._host.output_buffer_bytes:
+            return False
+        if mark := self.session.mark(batch.end):
+            buffers = [*buffers, mark]
+        if len(buffers) == 1:
+            self.transport.write(buffers[0])
+        else:
+            self.transport.writelines(buffers)
+        return True
+
+    def respond(self, answer: bytes) -> None:
+        if self._closing:
+            return
+        self.transport.write(answer)
+        if self.transport.get_write_buffer_size() > self._host.output_buffer_bytes:
+            self.pause(ANSWERS)
+
+    def refuse(self, command: Command, error: Refusal) -> None:
+        reaction = None if self._closing else self.session.refuse(command, error)
+        if isinstance(reaction, Respond):
+            self.respond(reaction.answer)
+        elif isinstance(reaction, Close):
+            self.close(reaction.answer, reaction.reason)
+
+    def pause(self, why: str) -> None:
+        if not self._held and not self._closing:
+            self.transport.pause_reading()
+        self._held.add(why)
+
+    def resume(self, why: str) -> None:
+        if why in self._held:
+            self._held.remove(why)
+            if not self._held and not self._closing:
+                self.transport.resume_reading()
+
+    def close(self, answer: bytes, reason: str) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if reason:
+            logger.debug("%s: closed: %s", self, reason)
+        if answer:
+            self.transport.write(answer)
+        self.transport.close()
+        self._host.clock.remove(self._look)
+        self._host.clock.add(LINGER_SECONDS, self._abort)
+
+    def dismiss(self, error: Refusal) -> None:
+        if not self._closing:
+            self.close(self.session.farewell(error), str(error))
+
+    def __str__(self) -> str:
+        return str(self.transport.get_extra_info("peername"))
+
+    # The clock calls these
+
+    def _look(self) -> float | None:
+        """Is the connection alive, and has it said what it came for in time?"""
+        if not self.session.established:
+            self.dismiss(Refusal(Code.UNAVAILABLE, "the handshake took too long"))
+            return None
+        period = self._host.keepalive_seconds
+        if not self.session.keeps_alive:
+            return None
+        silent = self._host.clock.seconds_since(self._active_at)
+        if silent < period or self.transport.get_write_buffer_size():
+            return max(period - silent, 1.0)
+        reaction = self.session.idle(self.peer.position)
+        if isinstance(reaction, Close):
+            self.close(reaction.answer, reaction.reason)
+            return None
+        if isinstance(reaction, Respond):
+            self.respond(reaction.answer)
+        return period
+
+    def _abort(self) -> None:
+        self.transport.abort()

@@ -1,0 +1,103 @@
+"""The parts of the documentation that are made from the code.
+
+    python -m tests.generated_docs      writes them anew
+
+A part stands between `<!-- generated: name -->` and `<!-- end -->`; the rest is written by hand.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from headwater.cli import app
+from headwater.cli.config import keys_without_effect
+from headwater.config import SETTINGS, Setting
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    file: Path
+    name: str
+    make: Callable[[], str]
+
+    def renew(self, text: str) -> str:
+        """The text of the file with this part made anew."""
+        start, end = f"<!-- generated: {self.name} -->\n", "<!-- end -->"
+        pattern = re.compile(f"({re.escape(start)}).*?({re.escape(end)})", re.DOTALL)
+        content = f"{start}\n{self.make()}\n\n{end}"
+        renewed, count = pattern.subn(lambda _: content, text)
+        assert count == 1, f"{self.file} needs one part '{self.name}'"
+        return renewed
+
+
+def keys() -> str:
+    head = "| Key | Value | Default | Environment variable | Meaning |"
+    return "\n".join([head, "| --- " * 5 + "|", *map(_key_row, SETTINGS.values())])
+
+
+def _key_row(setting: Setting) -> str:
+    default = json.dumps(setting.kind.write(setting.default))
+    meaning = setting.meaning
+    if setting.key in keys_without_effect():
+        meaning += " (Not in this version.)"
+    cells = (
+        f"`{setting.key}`",
+        setting.kind.words,
+        f"`{default}`",
+        f"`{setting.variable}`",
+        meaning,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def commands() -> str:
+    return "\n\n".join(
+        f"## `{' '.join(['headwater', *path])}`\n\n```text\n{help_of(path)}\n```"
+        for path, _ in all_commands()
+    )
+
+
+def all_commands() -> Iterator[tuple[list[str], Any]]:
+    """Every command with the words that lead to it, groups before what is in them."""
+
+    def walk(path: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
+        yield path, command
+        for name, below in getattr(command, "commands", {}).items():
+            if not below.hidden:
+                yield from walk([*path, name], below)
+
+    return walk([], get_command(app))
+
+
+def help_of(path: list[str]) -> str:
+    # The runner has a width of its own and no colours, whatever terminal this runs in.
+    result = CliRunner().invoke(app, [*path, "--help"], prog_name="headwater")
+    assert result.exit_code == 0, result.output
+    return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+
+
+PARTS = (
+    Part(ROOT / "docs" / "configuration.md", "keys", keys),
+    Part(ROOT / "docs" / "cli.md", "commands", commands),
+)
+
+
+def main() -> None:
+    for part in PARTS:
+        old = part.file.read_text()
+        new = part.renew(old)
+        part.file.write_text(new)
+        state = "unchanged" if new == old else "written"
+        print(f"{part.file.relative_to(ROOT)}: {part.name} {state}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Documentation that cannot rot: generated parts are fresh, what exists is in it, links live."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.config import SETTINGS
+from tests.generated_docs import PARTS, ROOT, Part, all_commands
+
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+CLI = ROOT / "docs" / "cli.md"
+DEPENDENCIES = ROOT / "docs" / "dependencies.md"
+
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(<?([^)\s>]+)>?(?: [^)]*)?\)|^\[[^\]]+\]: +(\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_generated_parts_are_fresh(part: Part) -> None:
+    text = part.file.read_text()
+    assert text == part.renew(text), f"{part.file.name} is stale; run `make docs`"
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_key_is_documented(key: str) -> None:
+    text = CONFIGURATION.read_text()
+    assert f"`{key}`" in text
+    assert f"`{SETTINGS[key].variable}`" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in all_commands()]
+)
+def test_every_command_and_option_is_documented(path: list[str], command: Any) -> None:
+    name = " ".join(["headwater", *path])
+    assert command.help, f"`{name}` has no help"
+    text = CLI.read_text()
+    assert f"## `{name}`\n" in text
+    section = text.partition(f"## `{name}`\n")[2].partition("\n## ")[0]
+    for parameter in command.params:
+        spelling = parameter.opts[0]
+        assert parameter.help, f"`{name}`: {spelling} has no help"
+        if spelling.startswith("-"):
+            assert all(option in section for option in parameter.opts), f"`{name}`: {spelling}"
+
+
+def test_every_dependency_is_documented() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    for extra in project["project"]["optional-dependencies"].values():
+        listed += extra
+    names = [re.split(r"[^A-Za-z0-9._-]", each)[0] for each in listed]
+    text = DEPENDENCIES.read_text()
+    missing = [name for name in names if f"`{name}`" not in text]
+    assert not missing, f"say in docs/dependencies.md why there is {', '.join(missing)}"
+
+
+def pages() -> Iterator[Path]:
+    """The Markdown files of the project, not those of installed packages."""
+    for file in sorted(ROOT.rglob("*.md")):
+        parts = file.relative_to(ROOT).parts
+        if parts[0] != "data" and not any(part.startswith(".") for part in parts):
+            yield file
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_is_dead(page: Path) -> None:
+    dead = [link for link in links(page) if not leads_somewhere(page, link)]
+    assert not dead, f"{page.relative_to(ROOT)} links to {', '.join(dead)}"
+
+
+def links(page: Path) -> Iterator[str]:
+    """The relative links of a page, without what only looks like one in a block of code."""
+    for match in LINK.finditer(FENCE.sub("", page.read_text())):
+        link = match[1] or match[2]
+        if not re.match(r"[a-z][a-z0-9+.-]*:", link):
+            yield link
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    return not anchor or target.suffix != ".md" or anchor in anchors(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that code hosts give to headings."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    """Otherwise a mistake in this file would make everything above pass."""
+    page = tmp_path / "page.md"
+    (tmp_path / "other.md").write_text("# A `thing`, or two\n")
+    page.write_text(
+        "# Here\n[a](other.md) [b](none.md) [c](https://example.org) [d](other.md#a-thing-or-two)\n"
+        "[e](other.md#nothing) [f](#here) [g](#there)\n```\n[h](never.md)\n```\n![i](no.png)\n"
+    )
+    dead = [link for link in links(page) if not leads_somewhere(page, link)]
+    assert dead == ["none.md", "other.md#nothing", "#there", "no.png"]

@@ -1,0 +1,138 @@
+"""Imports point one way: transport → protocols → (commands, message) ← broker → log.
+
+The rules below are the frame that everything is built in. A new package needs a rule here.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "headwater"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+SMALL = {"message", "errors", "topics", "filters", "commands", "units"}
+
+#: What each part may import besides itself; None means everything.
+RULES: dict[str, set[str] | None] = {
+    **dict.fromkeys(SMALL, SMALL),
+    "config": {"errors", "units"},
+    "protocols": SMALL,
+    "broker": SMALL | {"log.engine"},
+    "log": {"message", "errors", "filters", "units", "topics"},
+    "transport": SMALL | {"protocols"},
+    "cli": None,
+    "client": None,
+    "server": None,
+}
+
+PROTOCOLS = ("psmb", "bmtp", "prism", "bpsp", "crystal")
+IMPURE = {"asyncio", "socket", "time", "threading"}
+MOST_LINES = 450
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(SOURCE))
+
+
+def module_of(file: Path) -> str:
+    """The dotted name inside headwater: "log.engine"; empty for the package itself."""
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    package, *parts = name.split(".")
+    path = SOURCE.joinpath(*parts)
+    return package == "headwater" and (path.with_suffix(".py").exists() or path.is_dir())
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Full names of all modules a file imports, inside functions and for type checking too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(file, node)
+            for alias in node.names:
+                # `from headwater.log import engine` imports a module, not something out of one.
+                full = f"{base}.{alias.name}"
+                yield full if is_module(full) else base
+
+
+def absolute(file: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = ["headwater", *file.relative_to(SOURCE).parent.parts]
+    kept = package[: len(package) - node.level + 1]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def imported_parts(file: Path) -> set[str]:
+    """What a file imports of headwater, as dotted names inside it."""
+    names = {name for name in imports(file) if name.startswith("headwater.")}
+    return {name.removeprefix("headwater.") for name in names}
+
+
+def may_import(part: str, name: str) -> bool:
+    allowed = RULES[part]
+    if allowed is None:
+        return True
+    return any(name == each or name.startswith(f"{each}.") for each in allowed | {part})
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_imports_point_one_way(file: Path) -> None:
+    part = module_of(file).partition(".")[0]
+    if not part:
+        assert not imported_parts(file), "headwater/__init__.py imports nothing of headwater"
+        return
+    assert part in RULES, f"say in {Path(__file__).name} what headwater.{part} may import"
+    wrong = sorted(name for name in imported_parts(file) if not may_import(part, name))
+    assert not wrong, f"headwater.{part} may not import {', '.join(wrong)}"
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if module_of(file).startswith(("broker", "log"))], ids=name_of
+)
+def test_broker_and_log_know_no_protocol(file: Path) -> None:
+    text = file.read_text().lower()
+    named = [name for name in PROTOCOLS if name in text]
+    assert not named, f"{name_of(file)} speaks of {', '.join(named)}"
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if module_of(file).startswith("protocols")], ids=name_of
+)
+def test_protocols_do_no_io(file: Path) -> None:
+    impure = sorted(IMPURE & {name.partition(".")[0] for name in imports(file)})
+    assert not impure, f"{name_of(file)} imports {', '.join(impure)}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_files_can_be_read_in_one_sitting(file: Path) -> None:
+    lines = len(file.read_text().splitlines())
+    assert lines <= MOST_LINES, f"{name_of(file)} has {lines} lines; split it"
+
+
+def test_the_rules_find_what_they_forbid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a mistake in this file would make everything above pass."""
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "engine.py").write_text("")
+    file = tmp_path / "broker" / "router.py"
+    file.write_text(
+        "import headwater.server\n"
+        "from headwater import __version__, log\n"
+        "from headwater.message import Run\n"
+        "def late():\n"
+        "    from ..log import engine\n"
+        "    from . import queue\n"
+        "    from headwater.log.embedded.engine import Embedded\n"
+    )
+    monkeypatch.setattr("tests.test_layers.SOURCE", tmp_path)
+    names = imported_parts(file)
+    assert names == {"server", "log", "message", "log.engine", "broker", "log.embedded.engine"}
+    wrong = {name for name in names if not may_import("broker", name)}
+    assert wrong == {"server", "log", "log.embedded.engine"}

@@ -92,7 +92,7 @@ def allow_many_files() -> None:
 def main(argv: list[str]) -> int:
     options = parse(argv)
     # Where the output goes to a file there is no window to fit into.
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = Console() if sys.stdout.isatty() else Console(width=180)
     # SIGTERM leaves through the same `finally` as Ctrl-C: no server stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     allow_many_files()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -35,8 +35,9 @@ class Server(ABC):
     kind: ClassVar[str]
     program: ClassVar[str]
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self.home = home
+        self.settings = settings  # of this broker's configuration; the peers know none of them
         self.ports: dict[str, int] = {}
         self.ready_seconds = 0.0  # from the start of the process
         self._process: subprocess.Popen[bytes] | None = None
@@ -144,11 +145,13 @@ class Headwater(Server):
     def environment(self) -> dict[str, str]:
         # No setting of the person who runs the benchmark may leak in.
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
-        listeners = {"PSMB": f"{HOST}:0", "BPSP": f"{HOST}:0"}
-        for other in ("BMTP", "PRISM", "CRYSTAL", "CONSOLE", "FLIGHT"):
-            listeners[other] = "off"
-        clean.update({f"HEADWATER_LISTEN_{name}": value for name, value in listeners.items()})
-        return {**clean, "HEADWATER_LOG_SYNC": "always"}
+        listeners = {"listen.psmb": f"{HOST}:0", "listen.bpsp": f"{HOST}:0"}
+        for other in ("bmtp", "prism", "crystal", "console", "flight"):
+            listeners[f"listen.{other}"] = "off"
+        settings = {"log.sync": "always", **listeners, **self.settings}
+        return clean | {
+            f"HEADWATER_{key.upper().replace('.', '_')}": value for key, value in settings.items()
+        }
 
     def is_ready(self) -> bool:
         lines = (self.home / "output").read_text(errors="replace").splitlines()
@@ -270,12 +273,12 @@ class Yard:
         self._number = 0
 
     @contextmanager
-    def server(self, kind: str) -> Iterator[Server]:
+    def server(self, kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         """A server that has started; it is gone afterwards, with all it stored."""
         self._number += 1
         home = self._work / f"{self._number:03d}-{kind}"
         home.mkdir(parents=True)
-        server = KINDS[kind](home)
+        server = KINDS[kind](home, settings or {})
         try:
             server.start()
             yield server

@@ -64,9 +64,11 @@ def _measured(
     samples: dict[tuple[str, str], list[Figures]],
     failures: dict[str, list[str]],
 ) -> list[Row]:
+    """All brokers of a case together, the cases in the order that they were measured in."""
+    cases = list(dict.fromkeys(case for case, _ in samples))
     return [
         Row(scenario.name, case, name, tuple(figures), tuple(failures.get(name, ())))
-        for (case, name), figures in sorted(samples.items(), key=lambda item: item[0][0])
+        for (case, name), figures in sorted(samples.items(), key=lambda kv: cases.index(kv[0][0]))
     ]
 
 

@@ -68,7 +68,7 @@ def pages() -> Iterator[Path]:
             yield file
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_link_is_dead(page: Path) -> None:
     dead = [link for link in links(page) if not leads_somewhere(page, link)]
     assert not dead, f"{page.relative_to(ROOT)} links to {', '.join(dead)}"

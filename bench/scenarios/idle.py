@@ -12,7 +12,7 @@ from bench.scale import Scale
 
 NAME = "idle"
 _FIRST = 100
-_WHO = ("nats", "mosquitto", "redis", "headwater-psmb", "headwater-bpsp")
+_WHO = ("nats", "mosquitto", "headwater-psmb", "headwater-bpsp")
 
 
 def case(connections: int) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import common, config
+from headwater.cli import common, config, pubsub, serve
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -47,21 +47,11 @@ def _root(
     pass
 
 
-def _register(module: str, *functions: str) -> None:
-    """Add the commands of one file, if this version has it."""
-    name = f"headwater.cli.{module}"
-    if importlib.util.find_spec(name) is None:
-        return
-    loaded = importlib.import_module(name)
-    for function in functions:
-        app.command()(getattr(loaded, function))
-    if not functions:
-        app.add_typer(loaded.app, name=module)
-
-
-_register("serve", "serve")
-_register("pubsub", "pub", "sub")
-_register("log")
+app.command()(serve.serve)
+app.command()(pubsub.pub)
+app.command()(pubsub.sub)
+if importlib.util.find_spec("headwater.cli.log"):
+    app.add_typer(importlib.import_module("headwater.cli.log").app, name="log")
 app.command()(config.config)
 
 

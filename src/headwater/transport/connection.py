@@ -16,7 +16,7 @@ from headwater.commands import Close, Command, Respond, Subscription
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
-from headwater.transport.clock import Clock
+from headwater.transport.clock import TICK_SECONDS, Clock
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._host = host
         self._closing = False
         self._held: set[str] = set()  # why it is not read from
-        self._active_at = 0
+        self._made_at = self._active_at = 0  # by the clock's ticks
         self._admitted = False
 
     # asyncio calls these
@@ -74,8 +74,9 @@ class Connection(asyncio.Protocol):
             return
         self.session, self.peer = admitted
         self._admitted = True
-        self._active_at = self._host.clock.now
-        self._host.clock.add(self._host.handshake_seconds, self._look)
+        self._made_at = self._active_at = self._host.clock.now
+        first_look = min(self._host.handshake_seconds, self._host.keepalive_seconds)
+        self._host.clock.add(first_look, self._look)
         if greeting := self.session.greet():
             transport.write(greeting)
 
@@ -168,6 +169,9 @@ class Connection(asyncio.Protocol):
     def _look(self) -> float | None:
         """Is the connection alive, and has it said what it came for in time?"""
         if not self.session.established:
+            left = self._host.handshake_seconds - self._host.clock.seconds_since(self._made_at)
+            if left > 0:
+                return left
             self.dismiss(Refusal(Code.UNAVAILABLE, "the handshake took too long"))
             return None
         period = self._host.keepalive_seconds
@@ -175,7 +179,7 @@ class Connection(asyncio.Protocol):
             return None
         silent = self._host.clock.seconds_since(self._active_at)
         if silent < period or self.transport.get_write_buffer_size():
-            return max(period - silent, 1.0)
+            return max(period - silent, TICK_SECONDS)
         reaction = self.session.idle(self.peer.position)
         if isinstance(reaction, Close):
             self.close(reaction.answer, reaction.reason)

@@ -8,7 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-from headwater.errors import LogLocked
+from headwater.errors import LogDamaged, LogLocked
 from headwater.log.embedded import segment
 from headwater.log.embedded.file import File, sync_directory
 
@@ -31,9 +31,10 @@ class Lock:
             ) from None
 
     def identity(self) -> int:
-        """The identity of the log; a new log gets one now."""
+        """The identity of the log; a new log gets one now. Raises LogDamaged."""
         known = identity(self._directory)
         if known is None:
+            _check_empty(self._directory)
             known = secrets.randbits(32)
         text = f"{known:08x}\n".encode()
         if os.pread(self._fd, 16, 0) != text:
@@ -52,10 +53,21 @@ class Lock:
 def identity(directory: Path) -> int | None:
     """The identity of the log in a directory, if it can be found out."""
     for path in segment.files(directory):
-        header = segment.read_header(File(path), None)
+        try:
+            header = segment.read_header(File(path), None)
+        except FileNotFoundError:
+            continue  # retention has dropped it meanwhile
         if not isinstance(header, str):
             return header.identity
     try:
         return int((directory / _NAME).read_text("ascii", "replace"), 16)
     except (FileNotFoundError, ValueError):
         return None
+
+
+def _check_empty(directory: Path) -> None:
+    """With a new identity, no frame that is there already could ever be trusted again."""
+    for path in segment.files(directory):
+        if path.stat().st_size >= segment.HEADER_BYTES:
+            what = "no header can be read, and the file LOCK is missing"
+            raise LogDamaged(path.name, segment.base_of(path) or 0, None, what)

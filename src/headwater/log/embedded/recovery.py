@@ -65,7 +65,7 @@ def describe_all(paths: Sequence[Path], identity: int, end: int) -> list[Segment
     bases = [segment.base_of(path) or 0 for path in paths]
     return [
         describe(path, identity, following)
-        for path, following in zip(paths, [*bases[1:], end], strict=True)
+        for path, following in zip(paths, [*bases, end][1:], strict=True)
     ]
 
 

@@ -28,9 +28,9 @@ from headwater.log.record import Rows
 
 # Payload in a frame. Decompressing one takes about a millisecond.
 _FRAME_BYTES = 1 << 20
-# A step ends at whichever comes first; 200 small frames take as long as one large one.
+# A step ends at whichever comes first; a hundred small frames take as long as one large one.
 _STEP_BYTES = 1 << 20
-_STEP_FRAMES = 200
+_STEP_FRAMES = 100
 # Handed to the disk in portions, or the last sync would keep the log's writer waiting.
 _SYNC_BYTES = 4 << 20
 
@@ -65,6 +65,7 @@ def _copy(source: Segment, opened: Opened, identity: int, target: "Target") -> I
         frames, size = frames + 1, size + len(found.data)
         if frames >= _STEP_FRAMES or size >= _STEP_BYTES:
             frames = size = 0
+            target.combine()
             yield
     if scan.expected != source.end:
         raise source.damaged(scan.expected, source.end, scan.fault or "the end is missing")
@@ -94,6 +95,11 @@ class Target:
             self._pending_bytes += size
             if self._pending_bytes >= _FRAME_BYTES:
                 self._flush()
+
+    def combine(self) -> None:
+        """Put together what was added: doing that with thousands of pieces at once takes long."""
+        if len(self._pending) > 1:
+            self._pending = [pa.concat_batches(self._pending)]
 
     def finish(self, source: Segment) -> Segment:
         """Write what is left, the footer and the trailer; on disk when this returns."""

@@ -36,7 +36,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -187,7 +187,7 @@ def read_trailer(file: File, identity: int) -> Trailer | str:
     return trailer
 
 
-def load_footer(file: File, trailer: Trailer, identity: int) -> pa.RecordBatch | str:
+def load_footer(file: File, trailer: Trailer, identity: int) -> Any | str:
     """The footer of a sealed file, or what is wrong with it."""
     data = file.read(trailer.position, trailer.length)
     if crc32c(data, identity) != trailer.crc:
@@ -218,11 +218,19 @@ def _index(segment: Segment, file: File, header: Header, identity: int) -> Index
         for end, stop in frame.headers(file, header.start, segment.size, header.base):
             made.add(end, stop)
         return made
-    trailer = read_trailer(file, identity)
-    footer = trailer if isinstance(trailer, str) else load_footer(file, trailer, identity)
-    if isinstance(trailer, str) or isinstance(footer, str):
-        raise segment.damaged(segment.base, segment.end, footer)
+    trailer, footer = ending_of(segment, file, identity)
     return index.from_footer(footer, trailer.end, trailer.position)
+
+
+def ending_of(segment: Segment, file: File, identity: int) -> tuple[Trailer, Any]:
+    """Trailer and footer (a record batch) of a sealed segment. Raises LogDamaged."""
+    trailer = read_trailer(file, identity)
+    if isinstance(trailer, str):
+        raise segment.damaged(segment.base, segment.end, trailer)
+    footer = load_footer(file, trailer, identity)
+    if isinstance(footer, str):
+        raise segment.damaged(segment.base, segment.end, footer)
+    return trailer, footer
 
 
 def create(directory: Path, base: int, identity: int) -> Segment:

@@ -4,15 +4,21 @@ What is being written at this moment looks like an unfinished write, and is not 
 """
 
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.errors import LogError
+from headwater.log import record
 from headwater.log.embedded import recovery
 from headwater.log.embedded import segment as segments
 from headwater.log.embedded.file import File
 from headwater.log.embedded.lock import identity as identity_of
 from headwater.log.embedded.reader import Log
 from headwater.log.embedded.segment import Segment
+
+#: Told how much of how much is done.
+Progress = Callable[[int, int], None]
 
 _ATTEMPTS = 100
 
@@ -46,6 +52,39 @@ class View(Log):
                 return
             recovery.check_contiguous([active, following])
             self._segments = (*self._segments, following)
+
+    def first_timestamp(self) -> int | None:
+        """The time of the first record that is not lost."""
+        at = self.start
+        while at < self.end:
+            batches, at = self.read(at, lambda topic: True, 1, self.end)
+            if batches:
+                return batches[0].timestamp
+        return None
+
+    def count_topics(self, progress: Progress) -> Counter[str]:
+        """How many messages there are of which topic."""
+        counts: Counter[str] = Counter()
+        for done, segment in enumerate(self._segments):
+            progress(done, len(self._segments))
+            counts += self._count(segment)
+        progress(len(self._segments), len(self._segments))
+        return counts
+
+    def _count(self, segment: Segment) -> Counter[str]:
+        """From the footer, as far as there is one and it knows."""
+        segment, opened = self._at(segment.base)
+        known: list[list[tuple[str, int]] | None] = [None] * len(opened.index)
+        if segment.sealed:
+            _, footer = segments.ending_of(segment, opened.file, self._identity)
+            known = footer.column("topics").to_pylist()
+        counts: Counter[str] = Counter()
+        for number, topics in enumerate(known):
+            if topics is None:
+                counts += record.count_topics(self._rows(segment, opened, number).table)
+            else:
+                counts.update(dict(topics))
+        return counts
 
     def _refresh(self) -> None:
         self._segments = tuple(_survey(self._directory, self._identity))

@@ -1,0 +1,233 @@
+"""`headwater log`: look at the log on disk, check it, mend it.
+
+All but `repair` only read, and may be used while a broker runs.
+"""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from headwater.cli.common import ConfigOption, DataOption, data_directory, err, out
+from headwater.errors import HeadwaterError
+
+# The log brings Arrow with it, which takes long to import: only the commands that run need it.
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headwater.log.embedded.verify import Report
+    from headwater.log.embedded.view import Progress, View
+    from headwater.message import Batch
+
+app = typer.Typer(
+    help="Look at the log on disk, check it, and mend it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+READ_BYTES = 4 << 20
+_FOLLOW_SECONDS = 0.2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+TopicOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topic",
+        metavar="FILTER",
+        help="Only messages whose topic matches; '+' is one level, a last '*' one or more.",
+    ),
+]
+
+
+class Format(Enum):
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+@app.command()
+def stat(
+    data: DataOption = None,
+    config: ConfigOption = None,
+    topics: Annotated[
+        int, typer.Option("--topics", min=0, help="How many topics to list; 0 for none.")
+    ] = 10,
+) -> None:
+    """Show what is in the log: offsets, times, segments, topics."""
+    view = _view(data, config)
+    print(f"offsets   {offsets(view)}")
+    first = view.first_timestamp()
+    if first is not None:
+        print(f"time      {time_of(first)} to {time_of(view.last_timestamp)}")
+    sealed = sum(segment.sealed for segment in view.segments)
+    print(f"size      {size_of(view.size)} in {len(view.segments)} segments, {sealed} of them sealed")
+    out().print(print_segments(view))
+    if topics:
+        print_topics(view, topics)
+
+
+@app.command()
+def tail(
+    data: DataOption = None,
+    config: ConfigOption = None,
+    number: Annotated[
+        int, typer.Option("--number", "-n", min=0, help="How many messages to show.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on and show messages as they come.")
+    ] = False,
+    topic: TopicOption = None,
+) -> None:
+    """Show the last messages: offset, time, topic, payload."""
+    view, wanted = _view(data, config), _wanted(topic)
+    end = view.end
+    for batch in _last(view, wanted, number):
+        print_batch(batch)
+    while follow:
+        sys.stdout.flush()
+        time.sleep(_FOLLOW_SECONDS)
+        view.refresh()
+        for batch in _batches(view, end, view.end, wanted, silent):
+            print_batch(batch)
+        end = view.end
+
+
+@app.command()
+def dump(
+    data: DataOption = None,
+    config: ConfigOption = None,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="One JSON object per line, or a Parquet file."),
+    ] = Format.JSONL,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where to write; JSON goes to stdout without it."
+        ),
+    ] = None,
+    first: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", min=0, help="The first offset.")
+    ] = 0,
+    end: Annotated[
+        int | None,
+        typer.Option("--to", metavar="OFFSET", min=0, help="The offset to stop before."),
+    ] = None,
+    topic: TopicOption = None,
+) -> None:
+    """Write messages to a file, one row per message."""
+    view, wanted = _view(data, config), _wanted(topic)
+    last = view.end if end is None else min(end, view.end)
+    if form is Format.PARQUET:
+        if output is None:
+            raise HeadwaterError("a Parquet file cannot go to the terminal: name it with --output")
+        write_parquet(view, output, first, last, wanted)
+    elif output is None:
+        _dump_json(view, sys.stdout, first, last, wanted)
+    else:
+        with output.open("w", encoding="utf-8") as file:
+            _dump_json(view, file, first, last, wanted)
+
+
+@app.command()
+def verify(data: DataOption = None, config: ConfigOption = None) -> None:
+    """Check every byte of the log. The exit code is 1 if anything is damaged."""
+    directory = _directory(data, config)
+    damaged = print_reports(_verify(directory))
+    if damaged:
+        print("See 'headwater log repair': it keeps all that can still be read.")
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    data: DataOption = None,
+    config: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Mend a damaged log. Whatever can be read is kept, and the damaged files too.
+
+    The broker must be stopped. Messages that cannot be read are given up; all others keep their
+    offsets.
+    """
+    from headwater.log.embedded import repair as mending
+    from headwater.log.embedded.lock import Lock
+    from headwater.log.embedded.verify import identify
+
+    directory = _directory(data, config)
+    identify(directory)
+    Lock(directory).release()  # to fail before the long check, not after it
+    if not print_reports(_verify(directory)):
+        return
+    if not yes:
+        typer.confirm("Write the damaged segments anew, without what is lost?", abort=True)
+    with progress_bar("repairing") as progress:
+        mended = list(mending.repair(directory, progress))
+    for each in mended:
+        lost = sum(end - first for first, end in each.lost)
+        print(f"{each.name}: {each.kept} messages kept, {lost} lost; before: {each.damaged}")
+        if each.dropped:
+            print(f"{each.name}: {each.dropped} bytes at the end could not be read and are gone")
+
+
+# Where things are
+
+
+def _directory(data: Path | None, config: Path | None) -> Path:
+    return data_directory(data, config) / "log"
+
+
+def _view(data: Path | None, config: Path | None) -> "View":
+    from headwater.log.embedded.view import View
+
+    return View.open(_directory(data, config))
+
+
+def _wanted(topic: str | None) -> Callable[[str], bool]:
+    from headwater.filters import LevelFilter
+
+    return (lambda topic: True) if topic is None else LevelFilter.parse(topic).matches
+
+
+# Reading
+
+
+def _batches(
+    view: "View", at: int, end: int, wanted: Callable[[str], bool], progress: "Progress"
+) -> Iterator["Batch"]:
+    first = at
+    while at < end:
+        batches, at = view.read(at, wanted, READ_BYTES, end)
+        yield from batches
+        progress(at - first, end - first)
+
+
+def _last(view: "View", wanted: Callable[[str], bool], number: int) -> list["Batch"]:
+    """Batches with the last `number` wanted messages, found by looking further and further back."""
+    if not number:
+        return []
+    end, reach = view.end, number
+    while True:
+        begin = max(view.start, end - reach)
+        batches = list(_batches(view, begin, end, wanted, silent))
+        surplus = sum(len(batch.run) for batch in batches) - number
+        if surplus >= 0 or begin == view.start:
+            return _without_first(batches, surplus)
+        reach *= 4
+
+
+def _without_first(batches: list["Batch"], surplus: int) -> list["Batch"]:
+    while surplus > 0 and surplus >= len(batches[0].run):
+        surplus -= len(batches.pop(0).run)
+    if surplus > 0:
+        batches[0] = batches[0].since(batches[0].offset + surplus)
+    return batches
+
+

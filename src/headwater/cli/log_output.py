@@ -1,0 +1,186 @@
+"""How `headwater log` shows and writes what it found: lines, tables, JSON, Parquet, progress."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from headwater.cli.common import err, out
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headwater.log.embedded.verify import Report
+    from headwater.log.embedded.view import Progress, View
+    from headwater.message import Batch
+
+READ_BYTES = 4 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write_json(file: TextIO, batches: Iterable["Batch"]) -> None:
+    """One object per message and line."""
+    for batch in batches:
+        file.writelines(_json_lines(batch))
+
+
+def _json_lines(batch: "Batch") -> Iterator[str]:
+    run = batch.run
+    # Pairs, because a header may come twice.
+    shared = {
+        "timestamp": time_of(batch.timestamp),
+        "topic": run.topic,
+        "protocol": run.protocol,
+        "publisher": run.publisher,
+        "headers": [list(pair) for pair in run.headers],
+    }
+    for offset, payload in enumerate(run.payloads, batch.offset):
+        message = {"offset": offset, **shared, **_text(payload)}
+        yield json.dumps(message, ensure_ascii=False) + "\n"
+
+
+def _text(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
+
+
+def write_parquet(
+    view: "View", path: Path, first: int, end: int, wanted: Callable[[str], bool]
+) -> None:
+    import pyarrow.parquet
+
+    from headwater.log.record import FLAT_SCHEMA
+
+    at = begin = max(first, view.start)
+    with (
+        pyarrow.parquet.ParquetWriter(path, FLAT_SCHEMA, compression="zstd") as writer,
+        progress_bar("dumping") as progress,
+    ):
+        while at < end:
+            rows, at = view.read_flat(at, wanted, READ_BYTES, end)
+            if rows:
+                writer.write_table(pyarrow.Table.from_batches(rows))
+            progress(at - begin, end - begin)
+
+
+
+
+def offsets(view: "View") -> str:
+    if view.start == view.end:
+        return f"none; the next message gets {view.end}"
+    return f"{view.start} to {view.end - 1}: {view.end - view.start} messages"
+
+
+def print_segments(view: "View") -> "Table":
+    from rich.table import Table
+
+    table = Table("segment", "state")
+    for title in ("messages", "size", "last message"):
+        table.add_column(title, justify="right")
+    for segment in view.segments:
+        active = segment is view.segments[-1]
+        state = "sealed" if segment.sealed else "active" if active else "full"
+        last = time_of(segment.last_timestamp)[:19] if segment.last_timestamp else ""
+        messages = str(segment.end - segment.base)
+        table.add_row(segment.name, state, messages, size_of(segment.size), last)
+    return table
+
+
+def print_topics(view: "View", number: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    with progress_bar("counting") as progress:
+        counts = view.count_topics(progress)
+    table = Table("topic")
+    table.add_column("messages", justify="right")
+    for topic, count in counts.most_common(number):
+        # As Text, because rich takes brackets in a plain string for its markup.
+        table.add_row(Text(_shown(topic)), str(count))
+    out().print(table)
+    if len(counts) > number:
+        print(f"and {len(counts) - number} more topics")
+
+
+def print_batch(batch: "Batch") -> None:
+    topic, when = _shown(batch.run.topic), time_of(batch.timestamp)
+    for offset, payload in enumerate(batch.run.payloads, batch.offset):
+        text = _text(payload)
+        mark = "base64:" if "encoding" in text else ""
+        print(f"{offset}  {when}  {topic}  {mark}{_shown(text['payload'])}")
+
+
+def _shown(text: str) -> str:
+    """Text that cannot do anything to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_reports(reports: "list[Report]") -> bool:
+    """Say what was found; whether anything is damaged."""
+    for report in reports:
+        for damage in report.damage:
+            print(f"{report.name}: {damage}")
+        if report.given_up:
+            print(f"{report.name}: {report.given_up} messages were given up by an earlier repair")
+        if report.torn:
+            print(
+                f"{report.name}: {report.torn} bytes of an unfinished write at the end, which is "
+                "no damage: a running broker is just writing them, a starting one cuts them off"
+            )
+    damaged = [report for report in reports if report.damage]
+    frames, size = sum(r.frames for r in reports), sum(r.size for r in reports)
+    checked = f"{len(reports)} segments, {frames} frames, {size_of(size)}"
+    print(f"{checked}: {len(damaged)} damaged" if damaged else f"{checked}: all is well")
+    return bool(damaged)
+
+
+def time_of(microseconds: int) -> str:
+    when = _EPOCH + timedelta(microseconds=microseconds)
+    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def size_of(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator["Progress"]:
+    """A bar on standard error, if someone is looking."""
+    if not err().is_terminal:
+        yield silent
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err(), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        shown = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown
+            if done == total or (done - shown) * 500 > total:  # each update costs some time
+                shown = done
+                bar.update(task, completed=done, total=total)
+
+        yield progress
+
+
+def silent(done: int, total: int) -> None:
+    pass

@@ -1,0 +1,94 @@
+"""Walking over a segment in whatever state it is: what can be read of it, and what cannot."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headwater.log.embedded import frame, segment
+from headwater.log.embedded.file import File
+from headwater.log.embedded.frame import Frame, Scan
+from headwater.log.embedded.segment import Header, Trailer
+from headwater.log.record import Rows
+
+
+class Gap(NamedTuple):
+    """A part of a file that no frame could be read from."""
+
+    position: int
+    stop: int
+    #: The offsets that should be there; `end` is None if nobody knows how far they went.
+    first: int
+    end: int | None
+    what: str
+
+
+class Whole(NamedTuple):
+    """A frame that can be read."""
+
+    frame: Frame
+    rows: Rows
+
+
+class Wreck:
+    """A segment's file, and what its header and trailer still tell."""
+
+    def __init__(self, path: Path, identity: int, following: int | None) -> None:
+        self.path = path
+        self.base = segment.base_of(path) or 0
+        self.following = following
+        self.file = File(path, os.O_RDONLY)
+        self.size = self.file.size
+        self.identity = identity
+        self.header = segment.read_header(self.file, identity)
+        self.trailer = self._read_trailer()
+
+    def _read_trailer(self) -> Trailer | str | None:
+        """None if the file is not sealed."""
+        trailer = segment.read_trailer(self.file, self.identity)
+        if isinstance(self.header, Header):
+            return trailer if self.header.sealed else None
+        # The header does not tell; what ends in a good trailer was sealed.
+        return None if isinstance(trailer, str) else trailer
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether what follows the last frame can be a write that was not finished."""
+        return self.following is None and self.trailer is None
+
+    def pieces(self) -> Iterator[Whole | Gap]:
+        """Everything between header and trailer, in order."""
+        start = self.header.start if isinstance(self.header, Header) else segment.HEADER_BYTES
+        stop = self.trailer.position if isinstance(self.trailer, Trailer) else self.size
+        scan = Scan(self.file, start, stop, self.base, self.identity)
+        while True:
+            for found in scan:
+                yield _decoded(found)
+            if scan.fault is None:
+                break
+            later = frame.find(self.file, scan.position, stop, scan.expected, self.identity)
+            if later is None:
+                break
+            yield Gap(scan.position, later.position, scan.expected, later.base, scan.fault)
+            scan = Scan(self.file, later.position, stop, later.base, self.identity)
+        yield from self._rest(scan, stop)
+
+    def _rest(self, scan: Scan, stop: int) -> Iterator[Gap]:
+        """What is missing behind the last frame."""
+        end = self.trailer.end if isinstance(self.trailer, Trailer) else self.following
+        what = scan.fault or "there is nothing up to the next segment"
+        if end is None:
+            if scan.fault is not None:
+                yield Gap(scan.position, stop, scan.expected, None, what)
+        elif scan.position < stop or scan.expected != end:
+            yield Gap(scan.position, stop, scan.expected, end, what)
+
+
+def _decoded(found: Frame) -> Whole | Gap:
+    try:
+        return Whole(found, Rows(found.message(), found.base, found.records))
+    except (pa.ArrowException, OSError) as error:
+        what = f"a frame cannot be decoded ({error})"
+        return Gap(found.position, found.stop, found.base, found.end, what)

@@ -1,0 +1,241 @@
+"""A real broker in a process of its own, and raw sockets to talk to it."""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headwater.protocols import bpsp, psmb
+
+PATIENCE = 10.0
+
+
+class BrokerProcess:
+    """`headwater serve` on free ports of loopback. Starting it again keeps the data."""
+
+    def __init__(self, data: Path, **settings: str) -> None:
+        self.data = data
+        self.ports: dict[str, int] = {}
+        self.errors: list[str] = []
+        self._settings = {
+            "HEADWATER_LISTEN_PSMB": "127.0.0.1:0",
+            "HEADWATER_LISTEN_BPSP": "127.0.0.1:0",
+            **settings,
+        }
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._wires: list[Wire] = []
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it has written to standard error."""
+        return "".join(self.errors)
+
+    def start(self) -> Self:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", "serve", "--data", str(self.data), "--verbose"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment | self._settings,
+            cwd=self.data.parent,
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read_errors, args=(self._process,))
+        self._reader.start()
+        for line in self._process.stdout:
+            if line.strip() == "ready":
+                return self
+            name, _, address = line.strip().partition(" on ")
+            self.ports[name] = int(address.rpartition(":")[2])
+        raise RuntimeError(f"the broker did not start: {self.finish()} {self.log}")
+
+    def _read_errors(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.errors.extend(process.stderr)
+
+    def finish(self) -> int:
+        """Wait for its end; returns the exit code."""
+        assert self._process is not None and self._reader is not None
+        code = self._process.wait(PATIENCE)
+        self._reader.join()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+        self._process = None
+        return code
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.finish()
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.finish()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def memory(self) -> int:
+        """Bytes of resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for wire in self._wires:
+            wire.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.kill()
+
+    def psmb(self) -> "Wire":
+        wire = Wire(self.ports["psmb"])
+        self._wires.append(wire)
+        return wire
+
+    def publisher(self, topic: str, version: int = 2) -> "Wire":
+        """A PSMB connection in publish mode."""
+        wire = self.psmb()
+        wire.send(psmb.Client.hello(version) + psmb.Client.publishing(topic))
+        wire.expect(b"OK\0\0\0\0\0OK\0")
+        return wire
+
+    def subscriber(self, pattern: str, identity: int | None = None, version: int = 2) -> "Wire":
+        """A PSMB connection in subscribe mode."""
+        wire = self.psmb()
+        wire.send(psmb.Client.hello(version) + psmb.Client.subscribe(pattern, identity))
+        wire.expect(b"OK\0\0\0\0\0OK\0")
+        return wire
+
+    def bpsp(self) -> "BpspWire":
+        wire = BpspWire(self.ports["bpsp"])
+        self._wires.append(wire)
+        assert wire.frame()[0] == bpsp.INFO
+        return wire
+
+
+class Wire:
+    """A blocking socket with patience."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def read(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            chunk = self.socket.recv(min(count - len(data), 1 << 20))
+            if not chunk:
+                raise EOFError(f"closed after {bytes(data)!r}")
+            data += chunk
+        return bytes(data)
+
+    def expect(self, data: bytes) -> None:
+        got = self.read(len(data))
+        assert got == data, f"{got!r} instead of {data!r}"
+
+    def rest(self) -> bytes:
+        """All that comes until the broker closes the connection."""
+        data = bytearray()
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := self.socket.recv(1 << 20):
+                data += chunk
+        return bytes(data)
+
+    def silent(self, seconds: float = 0.2) -> bool:
+        """Nothing comes for so long."""
+        self.socket.settimeout(seconds)
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK) is None
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(PATIENCE)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    # PSMB
+
+    def messages(self, *payloads: bytes) -> None:
+        """Publish, and wait until it is durable."""
+        self.send(psmb.encode_messages(payloads) + b"NOP")
+        self.expect(b"NIL")
+
+    def expect_messages(self, *payloads: bytes) -> None:
+        """These messages and nothing else; NOPs between them are left unanswered."""
+        for payload in payloads:
+            assert self.message() == payload
+
+    def message(self, answer: bool = False) -> bytes:
+        while True:
+            word = self.read(3)
+            if word == b"NOP":
+                if answer:
+                    self.send(b"NIL")
+                continue
+            assert word == b"MSG", word
+            (size,) = struct.unpack(">Q", self.read(8))
+            return self.read(size)
+
+
+class BpspWire(Wire):
+    def frame(self) -> tuple[int, dict[str, str], bytes]:
+        headers_size, opcode, _, data_size = struct.unpack(">HBBI", self.read(8))
+        return opcode, dict(bpsp.parse_headers(self.read(headers_size))), self.read(data_size)
+
+    def request(self, opcode: int, data: bytes = b"", flag: int = bpsp.ACK, **headers: str) -> None:
+        named = tuple((key.replace("_", "-"), value) for key, value in headers.items())
+        self.send(bpsp.frame(opcode, bpsp.format_headers(named), data, flag))
+
+    def status(self) -> int:
+        """The status of the answer that has to come now."""
+        opcode, headers, _ = self.frame()
+        assert opcode in (bpsp.OK, bpsp.ERR)
+        return int(headers["x-status-code"])
+
+    def subscribe(self, pattern: str, tag: str = "_0") -> None:
+        self.request(bpsp.SUB, x_topic=pattern, x_sub_tag=tag)
+        assert self.status() == 200
+
+    def publish(self, topic: str, payload: bytes, flag: int = bpsp.ACK) -> int:
+        self.request(bpsp.PUB, payload, flag, x_topic=topic)
+        return self.status()
+
+
+def eventually(seconds: float = PATIENCE) -> Iterator[None]:
+    """`for _ in eventually(): if it_is_so: break` fails when it never is."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")

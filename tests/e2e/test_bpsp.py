@@ -1,0 +1,142 @@
+"""BPSP over real sockets: what a client sees."""
+
+import os
+import time
+
+from headwater.protocols import bpsp, psmb
+from tests.e2e.process import BpspWire, BrokerProcess
+
+
+def test_info_comes_first_and_once(broker: BrokerProcess) -> None:
+    wire = BpspWire(broker.ports["bpsp"])
+    wire.request(bpsp.CONNECT, flag=0)  # deployed clients do not wait for INFO
+    opcode, headers, _ = wire.frame()
+    assert opcode == bpsp.INFO
+    assert headers["x-server"] == "headwater"
+    assert wire.silent()
+    wire.close()
+
+
+def test_a_message_carries_its_subscription_its_topic_and_its_headers(
+    broker: BrokerProcess,
+) -> None:
+    subscriber, publisher = broker.bpsp(), broker.bpsp()
+    subscriber.subscribe("sensors/+", tag="s1")
+    publisher.request(bpsp.CONNECT, x_usename="ann", x_password="secret")
+    opcode, headers, _ = publisher.frame()
+    assert (opcode, headers) == (bpsp.OK, {"x-status-code": "200", "x-usename": "ann"})
+    publisher.request(bpsp.PUB, b"21.5", x_topic="sensors/a", content_type="text")
+    assert publisher.status() == 200
+    opcode, headers, data = subscriber.frame()
+    assert (opcode, data) == (bpsp.MSG, b"21.5")
+    assert headers == {
+        "x-topic": "sensors/+",
+        "x-origin-topic": "sensors/a",
+        "x-sub-tag": "s1",
+        "x-from": "ann",
+        "content-type": "text",
+    }
+
+
+def test_two_matching_subscriptions_mean_two_messages(broker: BrokerProcess) -> None:
+    wire = broker.bpsp()
+    wire.subscribe("a/+", tag="x")
+    wire.subscribe("a/*", tag="y")
+    assert broker.bpsp().publish("a/b", b"!") == 200
+    got = [wire.frame()[1]["x-sub-tag"] for _ in range(2)]
+    assert sorted(got) == ["x", "y"]
+    assert wire.silent()
+
+
+def test_unsubscribe_stops_one_subscription(broker: BrokerProcess) -> None:
+    wire, publisher = broker.bpsp(), broker.bpsp()
+    wire.subscribe("a", tag="x")
+    wire.subscribe("a", tag="y")
+    wire.request(bpsp.UNSUB, x_topic="a", x_sub_tag="x")
+    assert wire.status() == 200
+    publisher.publish("a", b"1")
+    assert wire.frame()[1]["x-sub-tag"] == "y"
+    assert wire.silent()
+
+
+def test_errors_have_a_status(broker: BrokerProcess) -> None:
+    wire = broker.bpsp()
+    wire.subscribe("a")
+    for opcode, topic, status in (
+        (bpsp.SUB, "a", 409),
+        (bpsp.UNSUB, "b", 404),
+        (bpsp.SUB, "a/*/b", 400),
+        (bpsp.PUB, "a/+", 400),
+        (bpsp.PUB, "", 400),
+    ):
+        wire.request(opcode, x_topic=topic)
+        assert wire.status() == status
+    wire.send(bpsp.frame(bpsp.PUB, b'"x-topic"a"', b"", bpsp.ACK))
+    assert wire.status() == 400
+    wire.send(bpsp.frame(99))
+    assert wire.status() == 405
+    assert wire.rest() == b""
+
+
+def test_an_own_message_comes_back_only_on_request(broker: BrokerProcess) -> None:
+    wire = broker.bpsp()
+    wire.subscribe("a")
+    assert wire.publish("a", b"mine") == 200
+    assert wire.silent()
+    wire.request(bpsp.PUB, b"echoed", flag=bpsp.ECHO, x_topic="a")
+    assert wire.frame()[2] == b"echoed"
+
+
+def test_answers_keep_the_order_of_the_requests(broker: BrokerProcess) -> None:
+    wire = broker.bpsp()
+    for number in range(200):
+        wire.request(bpsp.PUB, os.urandom(1000), x_topic="t", x_id=f"p{number}")
+        wire.request(bpsp.SUB, x_topic="s", x_sub_tag=str(number), x_id=f"s{number}")
+        wire.request(bpsp.SUB, x_topic="a/*/b", x_id=f"e{number}")
+    got = [wire.frame()[1]["x-id"] for _ in range(600)]
+    assert got == [f"{kind}{number}" for number in range(200) for kind in "pse"]
+
+
+def test_protocols_reach_each_other(broker: BrokerProcess) -> None:
+    by_bpsp, by_psmb = broker.bpsp(), broker.subscriber("sensors/.*")
+    by_bpsp.subscribe("sensors/+")
+    broker.publisher("sensors/a").messages(b"\xff\x00binary", b"")
+    assert [by_bpsp.frame()[2] for _ in range(2)] == [b"\xff\x00binary", b""]
+    by_psmb.expect_messages(b"\xff\x00binary", b"")
+    broker.bpsp().publish("sensors/ö", b"text")
+    assert by_bpsp.frame()[1]["x-origin-topic"] == "sensors/ö"
+    by_psmb.expect(psmb.encode_messages([b"text"]))
+
+
+def test_a_client_that_never_speaks_is_told_and_closed(broker: BrokerProcess) -> None:
+    broker.stop()
+    broker._settings["HEADWATER_LIMITS_HANDSHAKE_SECONDS"] = "0.5"
+    broker.start()
+    silent, talking = broker.bpsp(), broker.bpsp()
+    talking.subscribe("a")
+    assert silent.status() == 503
+    assert silent.rest() == b""
+    time.sleep(0.6)
+    assert talking.publish("a", b"x") == 200
+
+
+def test_stopping_is_told(broker: BrokerProcess) -> None:
+    wire = broker.bpsp()
+    wire.subscribe("a")
+    assert broker.stop() == 0
+    assert wire.status() == 503
+    broker.start()
+
+
+def test_the_connection_limit_turns_away_with_a_reason(broker: BrokerProcess) -> None:
+    broker.stop()
+    broker._settings["HEADWATER_LIMITS_CONNECTIONS"] = "2"
+    broker.start()
+    first, _ = broker.bpsp(), broker.bpsp()
+    third = BpspWire(broker.ports["bpsp"])
+    assert third.status() == 503
+    assert third.rest() == b""
+    third.close()
+    first.close()
+    time.sleep(0.1)
+    broker.bpsp().subscribe("a")

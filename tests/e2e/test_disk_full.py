@@ -1,0 +1,83 @@
+"""A disk that takes no more: publishes are refused with a reason until there is room again."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.protocols import bpsp
+from tests.e2e.process import BrokerProcess, eventually
+
+
+def _publish_until_refused(broker: BrokerProcess, limit: int) -> list[bytes]:
+    """What was acknowledged before the first refusal."""
+    wire = broker.bpsp()
+    accepted: list[bytes] = []
+    while len(accepted) < limit:
+        payload = b"%d." % len(accepted) + os.urandom(50_000)
+        wire.request(bpsp.PUB, payload, x_topic="t")
+        opcode, headers, data = wire.frame()
+        if opcode == bpsp.ERR:
+            assert headers["x-status-code"] == "507"
+            assert b"the log cannot be written" in data
+            return accepted
+        accepted.append(payload)
+    raise AssertionError("it was never refused")
+
+
+def _check_refused_and_resumed(broker: BrokerProcess, accepted: list[bytes]) -> None:
+    """Call it when there is room again."""
+    wire = broker.bpsp()
+    for _ in eventually():
+        if wire.publish("t", b"after") == 200:
+            break
+    stored = broker.subscriber("t", identity=1)
+    got = [stored.message(answer=True) for _ in range(len(accepted) + 1)]
+    assert got == [*accepted, b"after"]  # all that was acknowledged, nothing that was refused
+    broker.publisher("t").messages(b"by PSMB")
+    assert stored.message() == b"by PSMB"
+
+
+def test_a_file_that_cannot_grow(broker: BrokerProcess) -> None:
+    """The kernel refuses to let any file of the broker grow: a real error at a real write."""
+    bystander = broker.publisher("t")
+    no_limit = resource.prlimit(
+        broker.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY)
+    )
+    accepted = _publish_until_refused(broker, 100)
+    bystander.send(b"MSG" + bytes(7) + b"\x01!")
+    assert bystander.rest() == b"BYE"  # PSMB's only way to say that a message was not taken
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, no_limit)
+    _check_refused_and_resumed(broker, accepted)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headwater-test", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root; the test above covers the same ground")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_disk_that_is_full(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(2 << 20))
+    with BrokerProcess(small_disk / "data") as broker:
+        accepted = _publish_until_refused(broker, 100)
+        wire = broker.psmb()
+        wire.send(b"PSMB\0\0\0\x02\0\0\0\0PUBt\0")
+        wire.expect(b"OK\0\0\0\0\0FAILED\0the log cannot be written: the disk is full\0")
+        ballast.unlink()
+        _check_refused_and_resumed(broker, accepted)
+        assert broker.stop() == 0
+        assert "the disk is full" in broker.log
+        assert "the log can be written again" in broker.log
+        assert "Traceback" not in broker.log

@@ -1,0 +1,159 @@
+"""PSMB over real sockets: what a client sees."""
+
+import os
+import sqlite3
+import struct
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from headwater.protocols import psmb
+from tests.e2e.process import PATIENCE, BrokerProcess, eventually
+
+
+def test_a_message_reaches_a_subscriber_byte_for_byte(broker: BrokerProcess) -> None:
+    subscriber = broker.subscriber("sensors/.*")
+    publisher = broker.publisher("sensors/a")
+    publisher.send(b"MSG\0\0\0\0\0\0\0\x0421.5")
+    subscriber.expect(b"MSG\0\0\0\0\0\0\0\x0421.5")
+
+
+def test_patterns_match_the_whole_topic(broker: BrokerProcess) -> None:
+    subscriber = broker.subscriber("sensors")
+    broker.publisher("sensors/a").messages(b"no")
+    broker.publisher("sensors").messages(b"yes")
+    subscriber.expect_messages(b"yes")
+
+
+def test_ten_thousand_messages_of_all_sizes_stay_in_order(broker: BrokerProcess) -> None:
+    payloads = [os.urandom(size % 700) for size in range(10_000)] + [os.urandom(3_000_000)]
+    subscriber = broker.subscriber("t")
+    broker.publisher("t").messages(*payloads)
+    subscriber.expect(psmb.encode_messages(payloads))
+
+
+def test_nil_answers_a_publishers_nop(broker: BrokerProcess) -> None:
+    publisher = broker.publisher("t")
+    publisher.send(b"NOPNOP")
+    publisher.expect(b"NILNIL")
+
+
+def test_a_rejected_mode_leaves_room_for_another(broker: BrokerProcess) -> None:
+    wire = broker.psmb()
+    wire.send(psmb.Client.hello() + b"SUB\0\0\0\0(\0" + b"PUB\0" + b"PUBt\0")
+    wire.expect(b"OK\0\0\0\0\0" + b"FAILED\0bad pattern: ")
+    answer = b""
+    while not answer.endswith(b"OK\0"):
+        answer += wire.read(1)
+    assert answer.count(b"FAILED\0") == 1  # the topic was empty, too
+    wire.messages(b"works")
+
+
+def test_history_begins_with_everything_and_goes_on_live(broker: BrokerProcess) -> None:
+    publisher = broker.publisher("t")
+    publisher.messages(b"1", b"2")
+    broker.publisher("other").messages(b"not for us")
+    subscriber = broker.subscriber("t", identity=7)
+    subscriber.expect_messages(b"1", b"2")
+    publisher.messages(b"3")
+    subscriber.expect_messages(b"3")
+
+
+def test_history_moves_on_proof_and_not_on_writing(broker: BrokerProcess) -> None:
+    publisher = broker.publisher("t")
+    publisher.messages(b"1")
+    first = broker.subscriber("t", identity=7)
+    first.expect(psmb.encode_messages([b"1"]) + b"NOP")
+    first.send(b"NIL")  # the proof for 1
+    publisher.messages(b"2")
+    first.expect(psmb.encode_messages([b"2"]) + b"NOP")
+    first.send(b"NOP")
+    first.expect(b"NIL")  # the proof for 1 has certainly been read; for 2 there is none
+    first.close()
+    second = broker.subscriber("t", identity=7)
+    assert second.message() == b"2"
+
+
+def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
+    publisher = broker.publisher("t")
+    publisher.messages(b"1")
+    subscriber = broker.subscriber("t", identity=2**64 - 1)
+    subscriber.expect(psmb.encode_messages([b"1"]) + b"NOP")
+    subscriber.send(b"NIL")
+    time.sleep(0.4)  # positions are on disk within 100 ms
+    publisher.messages(b"2")
+    broker.kill()
+    broker.start()
+    assert broker.subscriber("t", identity=2**64 - 1).message() == b"2"
+
+
+def test_a_second_connection_takes_over(broker: BrokerProcess) -> None:
+    first = broker.subscriber("t", identity=7)
+    second = broker.subscriber("t", identity=7)
+    assert first.rest() == b"BYE"
+    broker.publisher("t").messages(b"for the second")
+    assert second.message() == b"for the second"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_bye_ends_the_connection(broker: BrokerProcess, version: int) -> None:
+    for wire in (broker.publisher("t", version), broker.subscriber("t", None, version)):
+        wire.send(b"BYE")
+        assert wire.rest() == b""
+
+
+def test_a_message_over_the_limit_ends_the_connection_before_it_arrives(
+    broker: BrokerProcess,
+) -> None:
+    publisher = broker.publisher("t")
+    before = broker.memory()
+    publisher.send(b"MSG" + struct.pack(">Q", 2**63))
+    assert publisher.rest() == b"BYE"
+    assert broker.memory() - before < 16 << 20
+
+
+def test_stopping_says_bye_and_exits_cleanly(broker: BrokerProcess) -> None:
+    wires = [broker.publisher("t"), broker.subscriber("t"), broker.subscriber("t", identity=1)]
+    started = time.monotonic()
+    assert broker.stop() == 0
+    assert time.monotonic() - started < 5
+    assert [wire.rest() for wire in wires] == [b"BYE"] * 3
+    broker.start()
+
+
+class TestKeepAlive:
+    @pytest.fixture
+    def settings(self) -> dict[str, str]:
+        return {"HEADWATER_PSMB_KEEPALIVE_SECONDS": "0.5", "HEADWATER_PSMB_KEEPALIVE_MISSES": "2"}
+
+    def test_a_silent_subscriber_is_asked_and_then_closed(
+        self, tmp_path: Path, settings: dict[str, str]
+    ) -> None:
+        with BrokerProcess(tmp_path / "data", **settings) as broker:
+            subscriber = broker.subscriber("t")
+            assert subscriber.rest() == b"NOPNOP"
+
+    def test_one_that_answers_stays(self, tmp_path: Path, settings: dict[str, str]) -> None:
+        with BrokerProcess(tmp_path / "data", **settings) as broker:
+            subscriber, publisher = broker.subscriber("t"), broker.publisher("t", version=1)
+            for _ in range(6):
+                subscriber.expect(b"NOP")
+                subscriber.send(b"NIL")
+            assert publisher.silent(0.1)  # version 1: the passive side sends no NOP
+            publisher.messages(b"still here")
+            assert subscriber.message() == b"still here"
+
+
+def test_keep_alive_moves_the_position_past_what_was_not_wanted(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, HEADWATER_PSMB_KEEPALIVE_SECONDS="0.3") as broker:
+        subscriber = broker.subscriber("mine", identity=3)
+        broker.publisher("other").messages(*[b"x"] * 1000)
+        subscriber.expect(b"NOP")
+        subscriber.send(b"NIL")
+        for _ in eventually(PATIENCE):
+            with closing(sqlite3.connect(data / "state.db")) as state:
+                if state.execute("SELECT position FROM cursors").fetchone() == (1000,):
+                    break

@@ -14,7 +14,7 @@ class Scale:
     latency_rounds: int = 20_000
     idle_connections: int = 10_000
     settle_seconds: float = 3.0
-    stall_seconds: float = 4.0
+    stall_seconds: float = 3.0
     stall_payload_bytes: int = 4096
     stall_bytes_per_second: int = 16_000_000
     probe_rate: int = 2000  # messages a second, next to the stalled subscriber

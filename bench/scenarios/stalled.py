@@ -7,12 +7,11 @@ Two runs on a fresh broker each, with the same load in both:
     probe        a pair on another topic at a steady rate, whose latency is measured
 
 So the only difference is whether that one subscriber reads. Before either run the broker gets
-a good deal of the same background with two subscribers that read: what its memory grows by under
-any load has then happened, and what comes on top is seen. For the same reason no segment of the
-log fills up: sealing one takes tens of MiB for a moment, whoever reads or does not.
+the same load once with two subscribers that read: what its memory grows by under any load has then
+happened, and what comes on top is seen. For the same reason no segment of the log fills up:
+sealing one takes tens of MiB for a moment, whoever reads or does not.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from bench.brokers import Server, Yard
@@ -51,13 +50,15 @@ def _measure(yard: Yard, contestant: Contestant, scale: Scale, stalls: bool) -> 
         address = server.address(contestant.wire)
         load = aim(contestant, address, scale.stall_payload_bytes, "bench/load")
         quick = aim(contestant, address, scale.payload_bytes, "bench/probe")
-        with Crew() as crew:
-            faster = replace(scale, stall_bytes_per_second=4 * scale.stall_bytes_per_second)
-            _finish(*_background(crew, load, faster, stalls=False))
-        with Crew() as crew:
-            prober = crew.start(probe, quick, scale.probe_rate, scale.stall_seconds)
-            prober.wait(str)
-            return _watch(server, prober, *_background(crew, load, scale, stalls))
+        _once(server, load, quick, scale, stalls=False)
+        return _once(server, load, quick, scale, stalls)
+
+
+def _once(server: Server, load: Aim, quick: Aim, scale: Scale, stalls: bool) -> Figures:
+    with Crew() as crew:
+        prober = crew.start(probe, quick, scale.probe_rate, scale.stall_seconds)
+        prober.wait(str)
+        return _watch(server, prober, *_background(crew, load, scale, stalls))
 
 
 def _background(crew: Crew, load: Aim, scale: Scale, stalls: bool) -> tuple[Worker, list[Worker]]:

@@ -3,26 +3,33 @@
 All but `repair` only read, and may be used while a broker runs.
 """
 
-import base64
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, data_directory, err, out
+from headwater.cli.common import ConfigOption, DataOption, data_directory
+from headwater.cli.log_output import (
+    READ_BYTES,
+    print_batch,
+    print_reports,
+    print_segments,
+    print_summary,
+    print_topics,
+    progress_bar,
+    silent,
+    write_json,
+    write_parquet,
+)
 from headwater.errors import HeadwaterError
 
 # The log brings Arrow with it, which takes long to import: only the commands that run need it.
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headwater.log.embedded.verify import Report
     from headwater.log.embedded.view import Progress, View
     from headwater.message import Batch
@@ -33,9 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-READ_BYTES = 4 << 20
 _FOLLOW_SECONDS = 0.2
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 TopicOption = Annotated[
     str | None,
@@ -62,14 +67,11 @@ def stat(
 ) -> None:
     """Show what is in the log: offsets, times, segments, topics."""
     view = _view(data, config)
-    print(f"offsets   {offsets(view)}")
-    first = view.first_timestamp()
-    if first is not None:
-        print(f"time      {time_of(first)} to {time_of(view.last_timestamp)}")
-    sealed = sum(segment.sealed for segment in view.segments)
-    print(f"size      {size_of(view.size)} in {len(view.segments)} segments, {sealed} of them sealed")
-    out().print(print_segments(view))
+    print_summary(view)
+    print()
+    print_segments(view)
     if topics:
+        print()
         print_topics(view, topics)
 
 
@@ -94,9 +96,9 @@ def tail(
         sys.stdout.flush()
         time.sleep(_FOLLOW_SECONDS)
         view.refresh()
-        for batch in _batches(view, end, view.end, wanted, silent):
+        begin, end = end, view.end
+        for batch in _batches(view, begin, end, wanted, silent):
             print_batch(batch)
-        end = view.end
 
 
 @app.command()
@@ -129,11 +131,10 @@ def dump(
         if output is None:
             raise HeadwaterError("a Parquet file cannot go to the terminal: name it with --output")
         write_parquet(view, output, first, last, wanted)
-    elif output is None:
-        _dump_json(view, sys.stdout, first, last, wanted)
-    else:
-        with output.open("w", encoding="utf-8") as file:
-            _dump_json(view, file, first, last, wanted)
+        return
+    target = nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8")
+    with target as file, progress_bar("dumping") as progress:
+        write_json(file, _batches(view, max(first, view.start), last, wanted, progress))
 
 
 @app.command()
@@ -184,6 +185,13 @@ def _directory(data: Path | None, config: Path | None) -> Path:
     return data_directory(data, config) / "log"
 
 
+def _verify(directory: Path) -> "list[Report]":
+    from headwater.log.embedded.verify import verify
+
+    with progress_bar("checking") as progress:
+        return list(verify(directory, progress))
+
+
 def _view(data: Path | None, config: Path | None) -> "View":
     from headwater.log.embedded.view import View
 
@@ -229,5 +237,3 @@ def _without_first(batches: list["Batch"], surplus: int) -> list["Batch"]:
     if surplus > 0:
         batches[0] = batches[0].since(batches[0].offset + surplus)
     return batches
-
-

@@ -52,6 +52,7 @@ def _text(payload: bytes) -> dict[str, str]:
 def write_parquet(
     view: "View", path: Path, first: int, end: int, wanted: Callable[[str], bool]
 ) -> None:
+    """One row per message, see record.FLAT_SCHEMA."""
     import pyarrow.parquet
 
     from headwater.log.record import FLAT_SCHEMA
@@ -68,43 +69,54 @@ def write_parquet(
             progress(at - begin, end - begin)
 
 
-
-
-def offsets(view: "View") -> str:
+def print_summary(view: "View") -> None:
     if view.start == view.end:
-        return f"none; the next message gets {view.end}"
-    return f"{view.start} to {view.end - 1}: {view.end - view.start} messages"
+        print(f"offsets   none; the next message gets {view.end}")
+    else:
+        number = view.end - view.start
+        print(f"offsets   {view.start} to {view.end - 1}: {number} messages")
+    first = view.first_timestamp()
+    if first is not None:
+        print(f"time      {time_of(first)} to {time_of(view.last_timestamp)}")
+    sealed = sum(segment.sealed for segment in view.segments)
+    print(f"size      {size_of(view.size)}, {len(view.segments)} segments, {sealed} sealed")
 
 
-def print_segments(view: "View") -> "Table":
-    from rich.table import Table
-
-    table = Table("segment", "state")
-    for title in ("messages", "size", "last message"):
-        table.add_column(title, justify="right")
+def print_segments(view: "View") -> None:
+    table = _table("segment", "state", "messages", "size", "last message")
     for segment in view.segments:
         active = segment is view.segments[-1]
         state = "sealed" if segment.sealed else "active" if active else "full"
         last = time_of(segment.last_timestamp)[:19] if segment.last_timestamp else ""
         messages = str(segment.end - segment.base)
         table.add_row(segment.name, state, messages, size_of(segment.size), last)
-    return table
+    out().print(table)
 
 
 def print_topics(view: "View", number: int) -> None:
-    from rich.table import Table
+    """The topics with the most messages."""
     from rich.text import Text
 
     with progress_bar("counting") as progress:
         counts = view.count_topics(progress)
-    table = Table("topic")
-    table.add_column("messages", justify="right")
+    table = _table("topic", "messages")
     for topic, count in counts.most_common(number):
         # As Text, because rich takes brackets in a plain string for its markup.
         table.add_row(Text(_shown(topic)), str(count))
     out().print(table)
     if len(counts) > number:
         print(f"and {len(counts) - number} more topics")
+
+
+def _table(*titles: str) -> "Table":
+    """A table that fits into 80 columns."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in titles:
+        left = title in ("segment", "state", "topic")
+        table.add_column(title, justify="left" if left else "right")
+    return table
 
 
 def print_batch(batch: "Batch") -> None:

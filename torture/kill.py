@@ -1,0 +1,185 @@
+"""Kill the broker under load, again and again, and account for every message.
+
+Publishers send numbered messages and note which of them were acknowledged. A durable subscriber
+follows along. The broker is killed with SIGKILL at a random moment and started again, for some
+cycles. Then the log is read and has to agree:
+
+- every acknowledged message is there, in its publisher's order;
+- no message is there twice;
+- the durable subscriber has received every message that is there.
+"""
+
+import contextlib
+import random
+import re
+import struct
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.log.embedded.view import View
+from headwater.protocols import bpsp, psmb
+from tests.e2e.process import BrokerProcess, Wire, eventually
+
+TOPIC = "torture/kill"
+PAYLOAD = re.compile(rb"(\w+)\.(\d+)\.")
+
+
+@dataclass
+class Publisher:
+    """Sends numbered messages over one connection at a time until it is told to stop."""
+
+    name: str
+    protocol: str
+    broker: BrokerProcess
+    sent: int = 0
+    acknowledged: set[int] = field(default_factory=set)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError, EOFError):
+                self._publish(stop)
+            time.sleep(0.01)  # the broker is away
+
+    def _publish(self, stop: threading.Event) -> None:
+        publish = self._by_psmb if self.protocol == "psmb" else self._by_bpsp
+        wire = self.broker.publisher(TOPIC) if self.protocol == "psmb" else self.broker.bpsp()
+        with contextlib.closing(wire):
+            while not stop.is_set():
+                numbers = range(self.sent, self.sent + random.choice((1, 1, 10, 500)))
+                self.sent = numbers.stop  # whatever happens, a number is used once
+                publish(wire, [self._payload(number) for number in numbers])
+                self.acknowledged.update(numbers)
+
+    def _payload(self, number: int) -> bytes:
+        return b"%s.%d." % (self.name.encode(), number) + b"x" * random.randrange(300)
+
+    @staticmethod
+    def _by_psmb(wire: Wire, payloads: list[bytes]) -> None:
+        wire.messages(*payloads)
+
+    @staticmethod
+    def _by_bpsp(wire: Wire, payloads: list[bytes]) -> None:
+        headers = bpsp.format_headers((("x-topic", TOPIC),))
+        wire.send(b"".join([bpsp.frame(bpsp.PUB, headers, p, bpsp.ACK) for p in payloads]))
+        for _ in payloads:
+            headers_size, opcode, _, data_size = struct.unpack(">HBBI", wire.read(8))
+            wire.read(headers_size + data_size)
+            if opcode != bpsp.OK:
+                raise EOFError("refused")  # the broker is going down
+
+
+@dataclass
+class Subscriber:
+    """A durable subscriber that proves what it has read."""
+
+    broker: BrokerProcess
+    received: Counter[bytes] = field(default_factory=Counter)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError, EOFError):
+                wire = self.broker.subscriber(re.escape(TOPIC), identity=1)
+                with contextlib.closing(wire):
+                    wire.socket.settimeout(0.5)
+                    self._read(wire, stop)
+            time.sleep(0.01)
+
+    def _read(self, wire: Wire, stop: threading.Event) -> None:
+        session = psmb.Client(1 << 30)
+        list(session.receive(b"OK\0\0\0\0\0OK\0"))  # already read from the socket
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                data = wire.socket.recv(1 << 20)
+                if not data:
+                    return
+                for event in session.receive(data):
+                    if isinstance(event, psmb.Delivered):
+                        self.received.update(_key(payload) for payload in event.payloads)
+                    elif isinstance(event, psmb.Pinged):
+                        wire.send(event.answer)
+
+
+def _key(payload: bytes) -> bytes:
+    found = PAYLOAD.match(payload)
+    assert found is not None, payload
+    return found.group()
+
+
+def torture(directory: Path, cycles: int, seconds: float) -> str:
+    """Run it; returns a sentence about what was checked, raises AssertionError on any loss."""
+    broker = BrokerProcess(directory / "data", HEADWATER_LOG_SEGMENT_BYTES="1MiB").start()
+    publishers = [Publisher(f"{p}{n}", p, broker) for p in ("psmb", "bpsp") for n in range(3)]
+    subscriber = Subscriber(broker)
+    stop = threading.Event()
+    workers = [threading.Thread(target=w.run, args=(stop,)) for w in (*publishers, subscriber)]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in range(cycles):
+            time.sleep(random.uniform(0.1, 1.0) * seconds)
+            broker.kill()
+            broker.start()
+        time.sleep(seconds)
+        stored = _settle(directory, broker, publishers, subscriber, workers, stop)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+        broker.__exit__(None, None, None)
+    repeats = sum(subscriber.received.values()) - len(subscriber.received)
+    return (
+        f"{cycles} kills: {stored:,} messages stored, "
+        f"{sum(len(p.acknowledged) for p in publishers):,} of them acknowledged, none lost, "
+        f"none twice; the durable subscriber got all of them ({repeats:,} more than once)"
+    )
+
+
+def _settle(
+    directory: Path,
+    broker: BrokerProcess,
+    publishers: list[Publisher],
+    subscriber: Subscriber,
+    workers: list[threading.Thread],
+    stop: threading.Event,
+) -> int:
+    """Let the subscriber catch up with a last message, then compare."""
+    with contextlib.closing(broker.publisher(TOPIC)) as wire:
+        wire.messages(b"last.0.")
+    for _ in eventually(60):
+        if subscriber.received[b"last.0."]:
+            break
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert broker.stop() == 0, broker.log
+    assert "Traceback" not in broker.log, broker.log
+    stored = _stored(directory)
+    _compare(stored, publishers)
+    # Publishers went on for a moment after the last message; what came before it counts.
+    missing = set(stored[: stored.index(b"last.0.")]) - set(subscriber.received)
+    assert not missing, f"the durable subscriber missed {sorted(missing)[:10]}"
+    return len(stored)
+
+
+def _stored(directory: Path) -> list[bytes]:
+    log = View.open(directory / "data" / "log")
+    keys: list[bytes] = []
+    offset = log.start
+    while offset < log.end:
+        batches, offset = log.read(offset, lambda topic: True, 8 << 20, log.end)
+        keys += [_key(payload) for batch in batches for payload in batch.run.payloads]
+    return keys
+
+
+def _compare(stored: list[bytes], publishers: list[Publisher]) -> None:
+    twice = [key for key, count in Counter(stored).items() if count > 1]
+    assert not twice, f"stored twice: {twice[:10]}"
+    for publisher in publishers:
+        prefix = publisher.name.encode() + b"."
+        numbers = [int(key.split(b".")[1]) for key in stored if key.startswith(prefix)]
+        assert numbers == sorted(numbers), f"{publisher.name}: out of order"
+        lost = publisher.acknowledged - set(numbers)
+        assert not lost, f"{publisher.name}: acknowledged and lost: {sorted(lost)[:10]}"

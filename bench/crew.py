@@ -117,6 +117,9 @@ def _work(
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone: nothing to report
         try:
             _perform(pipe, job(*args, **kwargs))
+        except BlockingIOError:  # what the bounds on a socket's waits end in
+            silence = "the broker neither sent nor took anything for too long"
+            pipe.send(_Crash(silence, traceback.format_exc()))
         except (EOFError, BrokenPipeError) as error:
             pipe.send(_Crash(f"connection lost: {error}", traceback.format_exc()))
         except Exception as error:

@@ -17,6 +17,9 @@ from bench.wire import WIRES, payloads
 
 from bench import report, runner
 
+# One worker runs them all: the measurements are made once, and not next to each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 OURS = ["headwater-psmb", "headwater-bpsp"]
 
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # With this much waiting for the disk, publishers pause; they go on when half of it is written.
-CONGESTED_BYTES = 16 * 1024 * 1024
+CONGESTED_BYTES = 8 * 1024 * 1024
 # What a batch weighs beside its payloads, so that a flood of tiny ones counts too.
 BATCH_WEIGHT = 256
 CURSOR_SECONDS = 0.05

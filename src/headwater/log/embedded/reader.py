@@ -108,10 +108,10 @@ class Log:
 
     def offset_at(self, timestamp: int) -> int:
         """The offset of the first record with this time or a later one; `end` if there is none."""
-        segments = self._segments
-        found = next((s for s in segments if s.last_timestamp >= timestamp), None)
+        filled = [s for s in self._segments if s.end > s.base]
+        found = next((s for s in filled if s.last_timestamp >= timestamp), None)
         if found is None:
-            return segments[-1].end
+            return self.end
         segment, opened = self._at(found.base)
 
         def begins(number: int) -> int:

@@ -9,15 +9,15 @@ from bisect import bisect_right
 from headwater.message import Batch
 
 # Behind by more than this, a subscriber reads from the log.
-TAIL_BYTES = 16 * 1024 * 1024
+TAIL_BYTES = 8 * 1024 * 1024
 
 
 class Tail:
     def __init__(self, limit: int = TAIL_BYTES) -> None:
         self._limit = limit
-        self._batches: list[Batch] = []
+        self._batches: list[Batch | None] = []  # None: let go of
         self._offsets: list[int] = []  # of the same batches, to search in
-        self._first = 0  # batches before this index are gone; the lists are cut now and then
+        self._first = 0  # the first that is not None; the lists are cut now and then
         self._size = 0
 
     def add(self, batch: Batch) -> None:
@@ -28,15 +28,20 @@ class Tail:
     def find(self, offset: int) -> Batch | None:
         """The batch that holds `offset`."""
         index = bisect_right(self._offsets, offset, self._first) - 1
-        if index < self._first or offset >= self._batches[index].end:
+        if index < self._first:
             return None
-        return self._batches[index]
+        batch = self._batches[index]
+        return batch if batch is not None and offset < batch.end else None
 
     def trim(self, watermark: int) -> None:
         """Let go of old batches, but only of durable ones."""
         batches, first = self._batches, self._first
-        while self._size > self._limit and first < len(batches) and batches[first].end <= watermark:
-            self._size -= batches[first].run.size
+        while self._size > self._limit and first < len(batches):
+            batch = batches[first]
+            if batch is None or batch.end > watermark:
+                break
+            self._size -= batch.run.size
+            batches[first] = None
             first += 1
         self._first = first
         if first > 256 and first * 2 > len(batches):
@@ -47,7 +52,7 @@ class Tail:
     def rewind(self, end: int) -> list[Batch]:
         """Take out the batches from `end` on."""
         index = bisect_right(self._offsets, end - 1, self._first)
-        lost = self._batches[index:]
+        lost = [batch for batch in self._batches[index:] if batch is not None]
         del self._batches[index:]
         del self._offsets[index:]
         self._size -= sum(batch.run.size for batch in lost)

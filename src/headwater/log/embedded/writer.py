@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 Sync = Literal["always", "interval", "os"]
 
 # A group is closed at this size, so that one frame stays a reasonable unit of reading.
-GROUP_BYTES = 8 * 1024 * 1024
+GROUP_BYTES = 1024 * 1024
 RETENTION_SECONDS = 1.0
 
 

@@ -105,8 +105,9 @@ def main(argv: list[str]) -> int:
         rows = runner.run(chosen_scenarios(options, scale), who, Yard(work), console.print)
     book = Book(rows)
     verdicts = tuple(target.verdict(book) for target in targets(scale))
-    command = shlex.join(["make", "bench", *([f"ARGS={shlex.join(argv)}"] if argv else [])])
-    result = report.Report(tuple(rows), verdicts, machine, command, not options.quick)
+    command = f'make bench ARGS="{shlex.join(argv)}"' if argv else "make bench"
+    long_enough = scale.rounds >= FULL.rounds and scale.seconds >= FULL.seconds
+    result = report.Report(tuple(rows), verdicts, machine, command, quotable=long_enough)
     report.show(result, console)
     console.print(f"written to bench/results/{report.save(result, RESULTS).name}")
     if options.json:

@@ -1,6 +1,7 @@
 """Who takes part: a server, and the protocol that it is spoken to in."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from importlib import metadata
@@ -69,7 +70,8 @@ def versions() -> dict[str, str]:
         program = KINDS[kind].find()
         if program is not None:
             said = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
-            found[name] = said.stdout.splitlines()[0].strip()
+            number = re.search(r"\d+(\.\d+)+", said.stdout)
+            found[name] = number[0] if number else "unknown"
     return found
 
 

@@ -120,8 +120,6 @@ def _work(
         except BlockingIOError:  # what the bounds on a socket's waits end in
             silence = "the broker neither sent nor took anything for too long"
             pipe.send(_Crash(silence, traceback.format_exc()))
-        except (EOFError, BrokenPipeError) as error:
-            pipe.send(_Crash(f"connection lost: {error}", traceback.format_exc()))
         except Exception as error:
             pipe.send(_Crash(str(error) or type(error).__name__, traceback.format_exc()))
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from bench import report, runner
 from bench.brokers import KINDS, Yard
 from bench.contestants import ALL
 from bench.figures import Figures, Metric, Row
@@ -14,8 +16,6 @@ from bench.scale import TINY
 from bench.scenarios import all_scenarios
 from bench.targets import Book, targets
 from bench.wire import WIRES, payloads
-
-from bench import report, runner
 
 # One worker runs them all: the measurements are made once, and not next to each other.
 pytestmark = pytest.mark.xdist_group("bench")

@@ -25,6 +25,7 @@ RULES: dict[str, set[str] | None] = {
     "cli": None,
     "client": None,
     "server": None,
+    "__main__": None,
 }
 
 PROTOCOLS = ("psmb", "bmtp", "prism", "bpsp", "crystal")

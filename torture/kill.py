@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headwater.log.embedded.view import View
 from headwater.protocols import bpsp, psmb
+from headwater.protocols.base import Delivered, Pinged
 from tests.e2e.process import BrokerProcess, Wire, eventually
 
 TOPIC = "torture/kill"
@@ -96,9 +97,9 @@ class Subscriber:
                 if not data:
                     return
                 for event in session.receive(data):
-                    if isinstance(event, psmb.Delivered):
+                    if isinstance(event, Delivered):
                         self.received.update(_key(payload) for payload in event.payloads)
-                    elif isinstance(event, psmb.Pinged):
+                    elif isinstance(event, Pinged):
                         wire.send(event.answer)
 
 
@@ -114,7 +115,8 @@ def torture(directory: Path, cycles: int, seconds: float) -> str:
     publishers = [Publisher(f"{p}{n}", p, broker) for p in ("psmb", "bpsp") for n in range(3)]
     subscriber = Subscriber(broker)
     stop = threading.Event()
-    workers = [threading.Thread(target=w.run, args=(stop,)) for w in (*publishers, subscriber)]
+    runs = [*(publisher.run for publisher in publishers), subscriber.run]
+    workers = [threading.Thread(target=run, args=(stop,)) for run in runs]
     for worker in workers:
         worker.start()
     try:

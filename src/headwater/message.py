@@ -16,7 +16,16 @@ class Run:
     a publisher that sends one message at a time pays that per message.
     """
 
-    __slots__ = ("encoded", "headers", "payloads", "protocol", "publisher", "size", "topic")
+    __slots__ = (
+        "encoded",
+        "headers",
+        "payloads",
+        "protocol",
+        "publisher",
+        "size",
+        "topic",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -33,6 +42,8 @@ class Run:
         self.publisher = publisher
         self.headers = headers
         self.size = sum(map(len, payloads))
+        #: Roughly the memory it takes, so that limits also hold for floods of tiny messages.
+        self.weight = self.size + 48 * len(payloads) + 1024
         #: Bytes built for subscribers, by whatever a codec tells its variants apart with. Built
         #: once, sent to every subscriber that wants the same bytes.
         self.encoded: dict[object, bytes] = {}

@@ -80,6 +80,15 @@ class BrokerProcess:
         self._process = None
         return code
 
+    def keep_ports(self) -> None:
+        """Listen on the same ports when started again."""
+        for name, port in self.ports.items():
+            self._settings[f"HEADWATER_LISTEN_{name.upper()}"] = f"127.0.0.1:{port}"
+
+    def set(self, **settings: str) -> None:
+        """Change settings; they hold when it is started again."""
+        self._settings.update(settings)
+
     def stop(self) -> int:
         self.signal(signal.SIGTERM)
         return self.finish()

@@ -110,7 +110,7 @@ def test_protocols_reach_each_other(broker: BrokerProcess) -> None:
 
 def test_a_client_that_never_speaks_is_told_and_closed(broker: BrokerProcess) -> None:
     broker.stop()
-    broker._settings["HEADWATER_LIMITS_HANDSHAKE_SECONDS"] = "0.5"
+    broker.set(HEADWATER_LIMITS_HANDSHAKE_SECONDS="0.5")
     broker.start()
     silent, talking = broker.bpsp(), broker.bpsp()
     talking.subscribe("a")
@@ -130,7 +130,7 @@ def test_stopping_is_told(broker: BrokerProcess) -> None:
 
 def test_the_connection_limit_turns_away_with_a_reason(broker: BrokerProcess) -> None:
     broker.stop()
-    broker._settings["HEADWATER_LIMITS_CONNECTIONS"] = "2"
+    broker.set(HEADWATER_LIMITS_CONNECTIONS="2")
     broker.start()
     first, _ = broker.bpsp(), broker.bpsp()
     third = BpspWire(broker.ports["bpsp"])

@@ -23,7 +23,7 @@ def _flood(broker: BrokerProcess, topic: str, megabytes: int) -> list[bytes]:
 
 
 def test_one_that_never_reads_costs_a_buffer(broker: BrokerProcess) -> None:
-    _flood(broker, "warm up", 40)
+    _flood(broker, "warm up", 100)
     stalled = broker.subscriber("flood")
     before = broker.memory()
     _flood(broker, "flood", 60)
@@ -82,7 +82,7 @@ def test_an_own_message_does_not_come_back_to_one_that_is_behind(broker: BrokerP
         assert other.publish("t", b"%d other" % number + big) == 200
         wire.request(bpsp.PUB, b"%d own" % number, flag=0, x_topic="t")
     other.publish("t", b"end")
-    got = []
+    got: list[bytes] = []
     while not got or got[-1] != b"end":
         got.append(wire.frame()[2][:10].partition(b" other")[0])
     assert got == [b"%d" % number for number in range(64)] + [b"end"]

@@ -367,9 +367,14 @@ class Conversation:
             self.receive(trailing)
 
     def verify(self, step: Step, name: str) -> None:
-        expect([step.answer], [bytes(self._answer)], f"{name}: the answer")
+        expect([step.answer], [self.answer], f"{name}: the answer")
         expect(step.told, map(told, merged_runs(self._commands)), f"{name}: the commands")
         assert self.closed == step.closed, f"{name}: the connection is closed: {self.closed}"
+
+    @property
+    def answer(self) -> bytes:
+        """What the client received in the last step."""
+        return bytes(self._answer)
 
     def receive(self, data: bytes) -> None:
         """As a connection does it: each command is carried out before the next is asked for."""

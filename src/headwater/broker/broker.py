@@ -37,9 +37,12 @@ class Broker:
     def publish(self, run: Run, settled: Settled, exclude: Subscriber | None) -> Batch:
         batch = self.engine.append(run)
         self.engine.when_durable(batch.end, settled)
-        for subscriber, subscriptions in self.router.route(run.topic).live:
+        route = self.router.route(run.topic)
+        for subscriber, subscriptions in route.live:
             if subscriber is not exclude:
                 subscriber.push(batch, subscriptions)
+        if route.durable:
+            self.engine.hurry()
         return batch
 
     def committed(self, batches: Sequence[Batch]) -> None:

@@ -72,6 +72,8 @@ class Peer:
         exclude = None if command.echo else self._subscriber
         batch = self._broker.publish(command.run, partial(self._settled, command), exclude)
         self._published = batch.end
+        if command.answer:
+            self._engine.hurry()
         if self._engine.congested:
             self._outlet.pause(LOG)
             self._engine.when_relieved(partial(self._outlet.resume, LOG))
@@ -132,6 +134,7 @@ class Peer:
             act()
         else:
             self._engine.when_durable(self._published, lambda _: None if self._left else act())
+            self._engine.hurry()
 
     def _refuse(self, command: Command, error: Refusal) -> None:
         self._in_turn(partial(self._outlet.refuse, command, error))

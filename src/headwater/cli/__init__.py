@@ -6,7 +6,6 @@ Rules that hold here:
 - `headwater --help` is quick: what takes long to import is imported by the command that needs it.
 """
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import common, config, pubsub, serve
+from headwater.cli import common, config, log, pubsub, serve
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -50,8 +49,7 @@ def _root(
 app.command()(serve.serve)
 app.command()(pubsub.pub)
 app.command()(pubsub.sub)
-if importlib.util.find_spec("headwater.cli.log"):
-    app.add_typer(importlib.import_module("headwater.cli.log").app, name="log")
+app.add_typer(log.app, name="log")
 app.command()(config.config)
 
 

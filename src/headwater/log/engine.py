@@ -55,6 +55,9 @@ class Engine(Protocol):
     def append(self, run: Run) -> Batch:
         """Give the run its place. Raises LogUnavailable while the log takes nothing."""
 
+    def hurry(self) -> None:
+        """Someone waits for what was appended to become durable: do not gather more first."""
+
     def when_durable(self, offset: int, done: Settled) -> None:
         """Call `done` once everything before `offset` (the end of an appended batch) is durable,
         at once if it is; with the reason if that batch could not be stored."""

@@ -24,6 +24,7 @@ connection; then it always does, before the end.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 
 from headwater import __version__, topics
@@ -330,10 +331,7 @@ _HANDLERS: dict[int, Callable[[ServerSession, Request], Command]] = {
 
 def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
     """MSG frames for one subscription."""
-    own = ((TOPIC, pattern), (ORIGIN, run.topic), (TAG, tag), (FROM, run.publisher))
-    headers = format_headers(own + run.headers)
-    if len(headers) > HEADERS_LIMIT:
-        headers = format_headers(own)
+    headers = _delivery_headers(pattern, run.topic, tag, run.publisher, run.headers)
     prefixes = {
         size: _FIXED.pack(len(headers), MSG, 0, size) + headers
         for size in set(map(len, run.payloads))
@@ -342,6 +340,16 @@ def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
         (prefix,) = prefixes.values()
         return prefix + prefix.join(run.payloads)
     return b"".join([part for body in run.payloads for part in (prefixes[len(body)], body)])
+
+
+# A publisher that sends one message at a time would pay for building the same text each time.
+@lru_cache(maxsize=4096)
+def _delivery_headers(
+    pattern: str, topic: str, tag: str, publisher: str, published: Headers
+) -> bytes:
+    own = ((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher))
+    headers = format_headers(own + published)
+    return headers if len(headers) <= HEADERS_LIMIT else format_headers(own)
 
 
 def _answer(opcode: int, status: int, request_headers: Headers, data: bytes) -> bytes:

@@ -20,7 +20,7 @@ position moves.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
+from enum import IntEnum
 from struct import Struct
 
 from headwater import topics
@@ -70,12 +70,12 @@ _U64 = Struct(">Q")
 _WELCOME = OK + _U32.pack(0)  # message 3
 
 
-class State(Enum):
-    HANDSHAKE = "handshake"
-    MODE = "mode selection"
-    PUBLISHING = "publishing"
-    SUBSCRIBED = "subscribed"
-    CLOSED = "closed"
+class State(IntEnum):
+    HANDSHAKE = 1
+    MODE = 2
+    PUBLISHING = 3
+    SUBSCRIBED = 4
+    CLOSED = 5
 
 
 #: What a reader found: the position behind it and a command, or how many bytes it would need.
@@ -304,7 +304,7 @@ class ServerSession(Session):
         if word == BYE:  # message 11
             return position, self._end(b"", "the client said BYE")
         raise ProtocolViolation(
-            Code.UNKNOWN_COMMAND, f"{word!r} is not a message of the state '{self.state.value}'"
+            Code.UNKNOWN_COMMAND, f"{word!r} is not a message of the state {self.state.name}"
         )
 
     def _proven(self) -> Command | None:

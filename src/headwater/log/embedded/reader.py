@@ -137,15 +137,16 @@ class Log:
                     found, at, size = take(rows, max(at, rows.base), max_bytes)
                     items += found
                     max_bytes -= size
-                    if at < rows.end:
+                    if at < min(rows.end, end):  # it holds more than was asked for
                         self._leftovers.put(at, rows)
-                    if max_bytes <= 0 or at >= end:
+                        return items, at
+                    if max_bytes <= 0:
                         return items, at
                 at = following
         except LogDamaged:
             if not items:
                 raise
-        return items, max(at, min(offset, end))
+        return items, at
 
     def _step(self, offset: int, end: int, wanted: Wanted) -> tuple[Iterator[Rows], int]:
         """The next frames, within one segment, that can hold something wanted from `offset` on,

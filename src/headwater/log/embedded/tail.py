@@ -23,7 +23,7 @@ class Tail:
     def add(self, batch: Batch) -> None:
         self._batches.append(batch)
         self._offsets.append(batch.offset)
-        self._size += batch.run.size
+        self._size += batch.run.weight
 
     def find(self, offset: int) -> Batch | None:
         """The batch that holds `offset`."""
@@ -40,7 +40,7 @@ class Tail:
             batch = batches[first]
             if batch is None or batch.end > watermark:
                 break
-            self._size -= batch.run.size
+            self._size -= batch.run.weight
             batches[first] = None
             first += 1
         self._first = first
@@ -55,5 +55,5 @@ class Tail:
         lost = [batch for batch in self._batches[index:] if batch is not None]
         del self._batches[index:]
         del self._offsets[index:]
-        self._size -= sum(batch.run.size for batch in lost)
+        self._size -= sum(batch.run.weight for batch in lost)
         return lost

@@ -4,9 +4,58 @@ One read from a socket carries many messages. They stay together all the way, so
 describes a single message: a run of one is simply a short run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from struct import iter_unpack
+from typing import overload
 
 Headers = tuple[tuple[str, str], ...]
+
+
+class Tiles(Sequence[bytes]):
+    """Payloads of one size, still where they arrived: in one buffer, each behind a header.
+
+        data:  | header | payload | header | payload | …       (nothing before, nothing behind)
+
+    Most messages travel on as they came, to the log and to subscribers of the same protocol.
+    Cutting each of them out first, and letting go of it later, would be half of the work.
+    """
+
+    __slots__ = ("data", "header", "size")
+
+    def __init__(self, data: bytes, header: int, size: int) -> None:
+        self.data = data
+        self.header = header
+        self.size = size
+
+    @property
+    def step(self) -> int:
+        return self.header + self.size
+
+    def __len__(self) -> int:
+        return len(self.data) // self.step
+
+    def __iter__(self) -> Iterator[bytes]:
+        cut = iter_unpack(f"{self.header}x{self.size}s", self.data)
+        return iter([payload for (payload,) in cut])
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, int):
+            start = range(len(self))[index] * self.step
+            return self.data[start + self.header : start + self.step]
+        start, stop, stride = index.indices(len(self))
+        if stride != 1:
+            return list(self)[index]
+        return Tiles(self.data[start * self.step : stop * self.step], self.header, self.size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Run:
@@ -41,7 +90,10 @@ class Run:
         self.protocol = protocol
         self.publisher = publisher
         self.headers = headers
-        self.size = sum(map(len, payloads))
+        if isinstance(payloads, Tiles):
+            self.size = payloads.size * len(payloads)
+        else:
+            self.size = sum(map(len, payloads))
         #: Roughly the memory it takes, so that limits also hold for floods of tiny messages.
         self.weight = self.size + 48 * len(payloads) + 1024
         #: Bytes built for subscribers, by whatever a codec tells its variants apart with. Built

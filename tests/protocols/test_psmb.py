@@ -1,12 +1,14 @@
 """PSMB beyond its vectors: any input, any cut, and what hostile input costs."""
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.commands import Advertise, Command, Confirm, Publish, Subscribe
+from headwater.commands import Advertise, Command, Confirm, Publish, Respond, Subscribe
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Batch, Run
 from headwater.protocols import psmb
@@ -39,8 +41,10 @@ def publisher(terms: Terms = TERMS, version: int = 2) -> psmb.ServerSession:
     return session
 
 
-def subscriber(number: int | None = None, version: int = 2) -> psmb.ServerSession:
-    session = psmb.ServerSession(TERMS)
+def subscriber(
+    number: int | None = None, version: int = 2, terms: Terms = TERMS
+) -> psmb.ServerSession:
+    session = psmb.ServerSession(terms)
     list(session.receive(psmb.Client.hello(version) + psmb.Client.subscribe("a.*", number)))
     assert session.state is psmb.State.SUBSCRIBED
     return session
@@ -64,13 +68,17 @@ def test_what_a_client_publishes_arrives(
     assert Advertise(topic, psmb.OK) in commands
     published = [command.run for command in commands if isinstance(command, Publish)]
     assert [list(run.payloads) for run in published] == runs
-    assert all((run.topic, run.protocol, run.publisher) == (topic, "psmb", PEER) for run in published)
+    assert all(
+        (run.topic, run.protocol, run.publisher) == (topic, "psmb", PEER) for run in published
+    )
     assert sum(getattr(command, "answer", b"") == psmb.NIL for command in commands) == len(runs)
 
 
 @pytest.mark.property
 @given(runs=st.lists(payloads, min_size=1, max_size=5), cut=sizes)
-def test_what_subscribers_get_is_built_once_and_right(runs: list[list[bytes]], cut: list[int]) -> None:
+def test_what_subscribers_get_is_built_once_and_right(
+    runs: list[list[bytes]], cut: list[int]
+) -> None:
     """A run remembers the bytes it came in, for subscribers of the same protocol."""
     session = publisher()
     stream = psmb.NOP.join(map(psmb.encode_messages, runs))
@@ -116,6 +124,39 @@ def test_what_the_broker_delivers_arrives(
     proofs = [c for ping in pings for c in session.receive(ping.answer)]
     assert proofs[-1:] == ([Confirm(end)] if pings else [])
     assert not list(session.receive(psmb.NIL))
+
+
+@pytest.mark.property
+@given(st.lists(st.integers(1, 3000) | st.sampled_from(["idle", "answer"]), max_size=30))
+def test_a_proof_never_runs_ahead_of_what_was_read(actions: list[int | str]) -> None:
+    """A client answers each NOP in turn. What its answers prove is never more than what was sent
+    before that NOP, and in the end it is everything, however late the answers come."""
+    session = subscriber(7, terms=replace(TERMS, keepalive_misses=1000))
+    waiting: deque[int] = deque()  # for each NOP that the client has to answer, what was sent
+    position = proven = 0
+
+    def answer() -> None:
+        nonlocal proven
+        sent = waiting.popleft()
+        for command in session.receive(psmb.NIL):
+            assert isinstance(command, Confirm)
+            assert proven <= command.offset <= sent
+            proven = command.offset
+
+    for action in [*actions, "idle"]:
+        if isinstance(action, int):
+            for _ in range(action):
+                position += 1
+                if session.mark(position):
+                    waiting.append(position)
+        elif action == "idle":
+            assert session.idle(position) == Respond(psmb.NOP)
+            waiting.append(position)
+        elif waiting:
+            answer()
+    while waiting:
+        answer()
+    assert proven == position
 
 
 # Any input
@@ -257,7 +298,9 @@ def test_a_large_message_in_small_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [(1, 2), (1, 1, 2), (1,) * 17 + (2,), (1,) * 80 + (2,), (0, 0, 1, 1, 300)], ids=str
+    "pattern",
+    [(1, 2), (1, 1, 2), *((1,) * length + (2,) for length in (15, 16, 17, 80)), (0, 0, 1, 1, 300)],
+    ids=lambda pattern: f"{len(pattern)}-{sum(pattern)}",
 )
 def test_sizes_that_defeat_the_search_for_runs(pattern: tuple[int, ...]) -> None:
     count = 20_000 // len(pattern)

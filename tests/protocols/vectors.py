@@ -464,9 +464,7 @@ def merged_deliveries(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Delivered):
             if pending and (pending.topic, pending.headers) == (event.topic, event.headers):
-                event = Delivered(
-                    event.topic, [*pending.payloads, *event.payloads], event.headers
-                )
+                event = Delivered(event.topic, [*pending.payloads, *event.payloads], event.headers)
             elif pending:
                 yield pending
             pending = event

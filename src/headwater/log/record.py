@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, groupby, repeat
 from struct import pack
 from typing import Any
 
@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import LogError
-from headwater.message import Batch, Headers, Run
+from headwater.message import Batch, Headers, Run, Tiles
 
 SCHEMA = pa.schema(
     [
@@ -132,15 +132,37 @@ def _no_headers(rows: int) -> Any:
 def _payloads(lists: Sequence[Sequence[bytes]], count: int, size: int) -> Any:
     if size > MAX_PAYLOAD_BYTES:
         raise LogError(f"{size} bytes of messages do not fit into one frame of the log")
-    flat = list(chain.from_iterable(lists)) if len(lists) > 1 else lists[0]
-    if not flat or len(flat) != count:
-        raise ValueError(f"{len(flat)} payloads for {count} offsets")
-    step = min(_PIECE_MESSAGES, len(flat) * _PIECE_BYTES // (size + 1) + 1)
-    pieces = [pa.array(flat[at : at + step], pa.binary()) for at in range(0, len(flat), step)]
+    lengths = list(map(len, lists))
+    if not count or sum(lengths) != count:
+        raise ValueError(f"{sum(lengths)} payloads for {count} offsets")
+    pieces = list(_binary(lists))
     values = pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0]
-    ends = pack(f"{len(lists) + 1}i", *accumulate(map(len, lists), initial=0))
+    ends = pack(f"{len(lists) + 1}i", *accumulate(lengths, initial=0))
     buffers = [None, pa.py_buffer(ends)]
     return pa.Array.from_buffers(_TYPES[PAYLOADS], len(lists), buffers, 0, children=[values])
+
+
+def _binary(lists: Sequence[Sequence[bytes]]) -> Iterator[Any]:
+    """All payloads in Arrow arrays."""
+    for tiled, group in groupby(lists, lambda payloads: isinstance(payloads, Tiles)):
+        if tiled:
+            yield from map(_untiled, group)
+            continue
+        flat = list(chain.from_iterable(group))
+        size = sum(map(len, flat))
+        step = min(_PIECE_MESSAGES, len(flat) * _PIECE_BYTES // (size + 1) + 1)
+        for at in range(0, len(flat), step):
+            yield pa.array(flat[at : at + step], pa.binary())
+
+
+def _untiled(tiles: Any) -> Any:
+    """Arrow leaves the headers out without touching the payloads one by one, and lets other
+    threads run meanwhile."""
+    if not tiles.size:
+        return pa.array(list(tiles), pa.binary())
+    buffers = [None, pa.py_buffer(tiles.data)]
+    frames = pa.Array.from_buffers(pa.binary(tiles.step), len(tiles), buffers)
+    return pc.binary_slice(frames, tiles.header, tiles.step).cast(pa.binary())
 
 
 class Rows:

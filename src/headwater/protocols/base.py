@@ -15,7 +15,6 @@ bytes out. It never waits, never asks the clock and never touches a socket.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from struct import iter_unpack
 
 from headwater.commands import Command, Subscription
 from headwater.errors import HeadwaterError, Refusal
@@ -108,6 +107,10 @@ class ClientSession(ABC):
     def receive(self, data: bytes) -> Iterator[Event]: ...
 
 
+# Runs of at least so many frames of one size are not cut into payloads.
+TILED = 16
+
+
 class Intake:
     """Bytes that have arrived and are not parsed yet.
 
@@ -140,15 +143,14 @@ class Intake:
             self._missing = need - len(rest)
 
 
-def repeated(data: bytes, position: int, header: bytes, size: int) -> list[bytes]:
-    """The bodies of the frames from `position` on that all are `header` and `size` bytes.
+def alike(data: bytes, position: int, header: bytes, size: int) -> int:
+    """How many frames from `position` on are `header` followed by `size` bytes.
 
-    Publishers send runs of frames that differ in their bodies only. Whether a run holds is told by
-    comparing whole columns of header bytes, and the bodies are cut out in one go: 0.08 µs a frame,
-    a third of what a loop takes. Each attempt covers a few times what has worked before, so a
-    run that ends early costs no more than it gave.
+    Publishers send runs of frames that differ in their bodies only. Comparing whole columns of
+    header bytes finds out at 0.02 µs a frame. Each attempt covers a few times what has worked
+    before, so a run that ends early costs no more than it gave.
     """
-    bodies: list[bytes] = []
+    first = position
     step = len(header) + size
     count = 16
     while count := min(count, (len(data) - position) // step):
@@ -157,12 +159,9 @@ def repeated(data: bytes, position: int, header: bytes, size: int) -> list[bytes
             if data[position + column : stop : step] != header[column : column + 1] * count:
                 break
         else:
-            cut = iter_unpack(f"{len(header)}x{size}s", memoryview(data)[position:stop])
-            bodies += [body for (body,) in cut]
             position, count = stop, count * 4
             continue
         break
     while data.startswith(header, position) and position + step <= len(data):
-        bodies.append(data[position + len(header) : position + step])
         position += step
-    return bodies
+    return (position - first) // step

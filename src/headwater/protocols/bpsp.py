@@ -40,8 +40,9 @@ from headwater.commands import (
 )
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import ONE_LEVEL, REST, LevelFilter
-from headwater.message import Batch, Headers, Run
+from headwater.message import Batch, Headers, Run, Tiles
 from headwater.protocols.base import (
+    TILED,
     Answered,
     ClientSession,
     Delivered,
@@ -51,7 +52,7 @@ from headwater.protocols.base import (
     Ready,
     Session,
     Terms,
-    repeated,
+    alike,
 )
 
 NAME = "bpsp"
@@ -94,7 +95,9 @@ _HEADERS_SIZE = Struct(">H")
 _DATA_SIZE = Struct(">I")
 # Possessive, so that a backslash before a quote is an escape on every attempt.
 _PAIR = re.compile(r'"((?:\\"|[^"])*+)""((?:\\"|[^"])*+)";', re.DOTALL)
+# Requests that a connection repeats are parsed once; so many, of so many bytes, are remembered.
 _REMEMBERED_REQUESTS = 1024
+_REMEMBERED_BYTES = 256
 
 
 def parse_headers(raw: bytes) -> Headers:
@@ -118,11 +121,16 @@ def parse_headers(raw: bytes) -> Headers:
 def format_headers(headers: Headers) -> bytes:
     """Pairs whose text ends in a backslash are left out: nothing can stand for that character
     before a closing quote."""
-    return "".join(
-        '"{}""{}";'.format(key.replace('"', '\\"'), value.replace('"', '\\"'))
-        for key, value in headers
-        if not key.endswith("\\") and not value.endswith("\\")
-    ).encode()
+    text = "".join([f'"{key}""{value}";' for key, value in headers])
+    if "\\" in text or text.count('"') != 4 * len(headers):
+        text = "".join([_escaped(key, value) for key, value in headers])
+    return text.encode()
+
+
+def _escaped(key: str, value: str) -> str:
+    if key.endswith("\\") or value.endswith("\\"):
+        return ""
+    return '"{}""{}";'.format(key.replace('"', '\\"'), value.replace('"', '\\"'))
 
 
 def frame(opcode: int, headers: bytes = b"", data: bytes = b"", flag: int = 0) -> bytes:
@@ -243,22 +251,7 @@ class ServerSession(Session):
     def _publish(
         self, request: Request, data: bytes, position: int, body: int, end: int
     ) -> tuple[int, Command]:
-        mark, headers = data[position : position + 4], data[position + 8 : body]
-        payloads: list[bytes] = []
-        while True:
-            payloads.append(data[body:end])
-            prefix, position = data[position:body], end
-            if data.startswith(prefix, position):
-                alike = repeated(data, position, prefix, end - body)
-                payloads += alike
-                position += len(alike) * (len(prefix) + end - body)
-            # Data of another size under the same headers still belongs to this run.
-            if not data.startswith(mark, position) or not data.startswith(headers, position + 8):
-                break
-            body = position + 8 + len(headers)
-            end = body + _DATA_SIZE.unpack_from(data, position + 4)[0]
-            if end - body > self._terms.message_bytes or end > len(data):
-                break
+        payloads, position = self._read_payloads(data, position, body, end)
         run = Run(
             request.topic,
             payloads,
@@ -268,6 +261,30 @@ class ServerSession(Session):
         )
         answer = request.ok * len(payloads)
         return position, Publish(run, answer, bool(request.flag & ECHO), request)
+
+    def _read_payloads(
+        self, data: bytes, position: int, body: int, end: int
+    ) -> tuple[Sequence[bytes], int]:
+        """The data of the PUBs from `position` on that have the same flag and headers."""
+        mark, headers = data[position : position + 4], data[position + 8 : body]
+        payloads: list[bytes] = []
+        while end - body <= self._terms.message_bytes and end <= len(data):
+            prefix = data[position:body]
+            if (
+                data.startswith(prefix, end)
+                and (count := alike(data, position, prefix, end - body)) >= TILED
+            ):
+                if payloads:
+                    break  # the next call takes them as they are
+                stop = position + count * (end - position)
+                return Tiles(data[position:stop], body - position, end - body), stop
+            payloads.append(data[body:end])
+            position = end
+            if not data.startswith(mark, position) or not data.startswith(headers, position + 8):
+                break
+            body = position + 8 + len(headers)
+            end = body + _DATA_SIZE.unpack_from(data, position + 4)[0]
+        return payloads, position
 
     def _connect(self, request: Request) -> Command:
         headers = dict(request.headers)
@@ -291,9 +308,11 @@ class ServerSession(Session):
         """The request that begins with these bytes (opcode, flag, headers)."""
         request = self._requests.get(prefix)
         if request is None:
-            if len(self._requests) >= _REMEMBERED_REQUESTS:
-                self._requests.clear()
-            request = self._requests[prefix] = self._parse_request(prefix)
+            request = self._parse_request(prefix)
+            if len(prefix) <= _REMEMBERED_BYTES:
+                if len(self._requests) >= _REMEMBERED_REQUESTS:
+                    self._requests.clear()
+                self._requests[prefix] = request
         return request
 
     def _parse_request(self, prefix: bytes) -> Request:
@@ -331,25 +350,25 @@ _HANDLERS: dict[int, Callable[[ServerSession, Request], Command]] = {
 
 def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
     """MSG frames for one subscription."""
-    headers = _delivery_headers(pattern, run.topic, tag, run.publisher, run.headers)
+    headers = _brokers_headers(pattern, run.topic, tag, run.publisher)
+    if run.headers:
+        published = format_headers(run.headers)
+        if len(headers) + len(published) <= HEADERS_LIMIT:
+            headers += published
+    payloads = list(run.payloads)
     prefixes = {
-        size: _FIXED.pack(len(headers), MSG, 0, size) + headers
-        for size in set(map(len, run.payloads))
+        size: _FIXED.pack(len(headers), MSG, 0, size) + headers for size in set(map(len, payloads))
     }
     if len(prefixes) == 1:
         (prefix,) = prefixes.values()
-        return prefix + prefix.join(run.payloads)
-    return b"".join([part for body in run.payloads for part in (prefixes[len(body)], body)])
+        return prefix + prefix.join(payloads)
+    return b"".join([part for body in payloads for part in (prefixes[len(body)], body)])
 
 
 # A publisher that sends one message at a time would pay for building the same text each time.
 @lru_cache(maxsize=4096)
-def _delivery_headers(
-    pattern: str, topic: str, tag: str, publisher: str, published: Headers
-) -> bytes:
-    own = ((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher))
-    headers = format_headers(own + published)
-    return headers if len(headers) <= HEADERS_LIMIT else format_headers(own)
+def _brokers_headers(pattern: str, topic: str, tag: str, publisher: str) -> bytes:
+    return format_headers(((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher)))
 
 
 def _answer(opcode: int, status: int, request_headers: Headers, data: bytes) -> bytes:
@@ -406,9 +425,11 @@ class Client(ClientSession):
             if end > len(data):
                 self._intake.keep(data[position:], end - position)
                 return
-            payloads = [data[body:end]]
-            if opcode == MSG:
-                payloads += repeated(data, end, data[position:body], data_size)
+            payloads: Sequence[bytes] = [data[body:end]]
+            if opcode == MSG and data.startswith(data[position:body], end):
+                count = alike(data, position, data[position:body], data_size)
+                stop = position + count * (end - position)
+                payloads = Tiles(data[position:stop], body - position, data_size)
             try:
                 headers = parse_headers(data[position + 8 : body])
             except Refusal as error:
@@ -417,7 +438,7 @@ class Client(ClientSession):
             yield self._event(opcode, headers, payloads)
             position = end + (len(payloads) - 1) * (end - position)
 
-    def _event(self, opcode: int, headers: Headers, payloads: list[bytes]) -> Event:
+    def _event(self, opcode: int, headers: Headers, payloads: Sequence[bytes]) -> Event:
         if opcode == MSG:
             found = dict(headers)
             topic = found.get(ORIGIN, found.get(TOPIC, ""))

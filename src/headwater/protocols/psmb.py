@@ -36,8 +36,9 @@ from headwater.commands import (
 )
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import RegexFilter
-from headwater.message import Batch, Run
+from headwater.message import Batch, Run, Tiles
 from headwater.protocols.base import (
+    TILED,
     Answered,
     ClientSession,
     Delivered,
@@ -48,7 +49,7 @@ from headwater.protocols.base import (
     Ready,
     Session,
     Terms,
-    repeated,
+    alike,
 )
 
 NAME = "psmb"
@@ -87,8 +88,8 @@ def message_header(size: int) -> bytes:
     return MSG + _U64.pack(size)
 
 
-def read_messages(data: bytes, position: int, limit: int) -> tuple[list[bytes], int]:
-    """The payloads of all complete MSG frames from `position` on, and where they end."""
+def read_messages(data: bytes, position: int, limit: int) -> tuple[Sequence[bytes], int]:
+    """The payloads of the MSG frames from `position` on, and where they end."""
     payloads: list[bytes] = []
     while len(data) - position >= 11 and data.startswith(MSG, position):
         (size,) = _U64.unpack_from(data, position + 3)
@@ -99,13 +100,14 @@ def read_messages(data: bytes, position: int, limit: int) -> tuple[list[bytes], 
             )
         if size > limit or end > len(data):
             break
-        payloads.append(data[position + 11 : end])
         header = data[position : position + 11]
+        if data.startswith(header, end) and (count := alike(data, position, header, size)) >= TILED:
+            if payloads:
+                break  # the next call takes them as they are
+            end = position + count * (11 + size)
+            return Tiles(data[position:end], 11, size), end
+        payloads.append(data[position + 11 : end])
         position = end
-        if data.startswith(header, end):
-            alike = repeated(data, end, header, size)
-            payloads += alike
-            position += len(alike) * (11 + size)
     return payloads, position
 
 
@@ -118,6 +120,7 @@ def _message_size(data: bytes, position: int) -> int:
 
 def encode_messages(payloads: Sequence[bytes]) -> bytes:
     """MSG frames for all payloads."""
+    payloads = list(payloads)
     headers = {size: message_header(size) for size in set(map(len, payloads))}
     if len(headers) == 1:
         (header,) = headers.values()
@@ -287,7 +290,10 @@ class ServerSession(Session):
         if payloads:
             run = Run(self._topic, payloads, protocol=NAME, publisher=self._terms.peer)
             # What subscribers get is what came in, byte for byte.
-            run.encoded[NAME] = data[position:end]
+            if isinstance(payloads, Tiles):
+                run.encoded[NAME] = payloads.data
+            else:
+                run.encoded[NAME] = data[position:end]
             return end, Publish(run)
         if data.startswith(MSG, position):
             return _message_size(data, position)

@@ -147,9 +147,10 @@ def test_a_read_that_finds_nothing_does_not_take_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "PATIENCE", 0.0)
-    store = Store.open(tmp_path)
-    fill(store, 2)
-    assert store.read(0, everything, 100, store.end) == ([], 0)
+    store = Store.open(tmp_path, segment_bytes=3_000)
+    fill(store, 10)
+    first = store.segments[0]
+    assert store.read(0, "nobody".__eq__, 100, store.end) == ([], first.end)
     store.close()
 
 

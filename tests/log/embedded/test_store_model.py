@@ -1,8 +1,6 @@
 """The log against a list: whatever is done in whatever order, the two agree."""
 
-import shutil
-import tempfile
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import settings
@@ -18,6 +16,7 @@ from tests.log.helpers import (
     Message,
     append,
     contents,
+    memory_directory,
     messages,
     read_batches,
     rest,
@@ -30,14 +29,15 @@ TOPICS = ("a", "b", "c/d")
 class LogAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="headwater-"))
+        self.files = ExitStack()
+        self.directory = self.files.enter_context(memory_directory())
         self.store = Store.open(self.directory, segment_bytes=4_000)
         self.model: list[Message] = []
         self.start = 0
 
     def teardown(self) -> None:
         self.store.close()
-        shutil.rmtree(self.directory)
+        self.files.close()
 
     def retained(self) -> list[Message]:
         return [m for m in self.model if m.offset >= self.start]

@@ -1,10 +1,11 @@
 """The embedded engine: the log in files of this machine, no server needed.
 
-    event loop                        writer thread              files
-    append → offset, tail ──queue──▶  group → frame → sync ────▶ log/*.log
-    committed ◀──────────────────────  report
-    read ───────▶ reader threads ◀────────────────────────────── log/*.log
-    save_cursor ▶ state thread ────────────────────────────────▶ state.db
+    event loop                        threads                     files
+    append → offset, tail ──queue──▶  writer: group → frame ────▶ log/*.log
+                                        │
+    committed ◀──────────────────────  syncer: sync, report ────▶ log/*.log
+    read ◀─────────────────────────▶  readers ◀───────────────── log/*.log
+    save_cursor ───────────────────▶  state ────────────────────▶ state.db
 
 Everything public runs in the event loop, and only there are offsets given out. The threads get
 finished batches and give back results.
@@ -26,8 +27,9 @@ from headwater.errors import LogUnavailable
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import State
 from headwater.log.embedded.store import Store
+from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
-from headwater.log.embedded.writer import Sync, Writer
+from headwater.log.embedded.writer import Writer
 from headwater.log.engine import Listener, Settled, Wanted
 from headwater.message import Batch, Run
 
@@ -82,14 +84,15 @@ class EmbeddedEngine:
         self._readers = ThreadPoolExecutor(2, "log-reader")
         self._keeper = ThreadPoolExecutor(1, "log-state")
         self._sealer = Sealer(store)
-        self._writer = Writer(
+        self._syncer = Syncer(
             store,
             sync=settings.sync,
-            sync_interval=settings.sync_interval,
-            retain=self._retain,
+            interval=settings.sync_interval,
             committed=self._in_loop(self._committed),
             failed=self._in_loop(self._failed),
         )
+        self._writer = Writer(store, self._syncer, self._retain)
+        self._syncer.start()
         self._writer.start()
         self._sealer.start()
 
@@ -109,8 +112,9 @@ class EmbeddedEngine:
         self._writer.stop()
         self._sealer.stop()
         await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._syncer.join)
         await asyncio.to_thread(self._sealer.join)
-        await asyncio.sleep(0)  # the writer's last report is in the loop by now
+        await asyncio.sleep(0)  # the syncer's last report is in the loop by now
         self._save_cursors_soon()
         await asyncio.to_thread(self._keeper.shutdown)
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
@@ -159,7 +163,9 @@ class EmbeddedEngine:
         self._fresh.append(batch)
         self._fresh_weight += run.weight
         if self._fresh_weight > GATHER_BYTES:
-            self.hurry()
+            # Now, not at the end of this turn: one turn can read megabytes, and the writer should
+            # work on the first of them while the loop reads the rest.
+            self._hand_over()
         elif self._handing_over is None:
             self._handing_over = self._loop.call_later(GATHER_SECONDS, self._hand_over)
         return batch
@@ -186,7 +192,9 @@ class EmbeddedEngine:
             done()
 
     def _hand_over(self) -> None:
-        self._handing_over = None
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
         self._hurrying = False
         if self._fresh:
             self._writer.submit(self._fresh)

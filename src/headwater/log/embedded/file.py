@@ -31,13 +31,16 @@ class File:
     def read(self, position: int, length: int) -> bytes:
         """`length` bytes from `position` on; fewer only where the file ends."""
         data = os.pread(self.fd, length, position)
-        if len(data) == length or not data:
-            return data
-        # Linux hands out at most 2 GiB in one go, and a signal can cut a read short.
-        return data + self.read(position + len(data), length - len(data))
+        # Linux hands out at most 2 GiB in one go.
+        while 0 < len(data) < length:
+            more = os.pread(self.fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     def write(self, position: int, parts: list[memoryview]) -> None:
-        """All of `parts`, one behind the other, from `position` on."""
+        """All of `parts`, one behind the other, from `position` on; uses the list up."""
         while parts:
             written = os.pwritev(self.fd, parts, position)
             position += written
@@ -55,6 +58,29 @@ class File:
         os.ftruncate(self.fd, length)
         os.fsync(self.fd)
 
+
+class ForgivingFile(File):
+    """A file on a failing disk: what cannot be read is zeros, so that the rest can be saved."""
+
+    __slots__ = ()
+
+    def read(self, position: int, length: int) -> bytes:
+        try:
+            return super().read(position, length)
+        except OSError:
+            end = min(position + length, self.size)
+            pieces = range(position, end, _BLOCK)
+            return b"".join([self._block(at, min(_BLOCK, end - at)) for at in pieces])
+
+    def _block(self, position: int, length: int) -> bytes:
+        try:
+            return super().read(position, length)
+        except OSError:
+            return bytes(length)
+
+
+# What a disk loses at once.
+_BLOCK = 4096
 
 # macOS has no fdatasync.
 _sync = getattr(os, "fdatasync", os.fsync)

@@ -1,16 +1,18 @@
 """A frame: one Arrow message with its place in the log, and the means to trust it.
 
-    byte  0        4        8                 16       20
-          +--------+--------+-----------------+--------+--------------------------------+
-          | length | crc32c | base offset     | count  | Arrow IPC record batch message |
-          +--------+--------+-----------------+--------+--------------------------------+
-            u32      u32      u64               u32      FF FF FF FF, metadata, body
+    byte  0        4        8             16            24      28
+          +--------+--------+-------------+-------------+-------+--------------------------------+
+          | length | crc32c | base offset | durable     | count | Arrow IPC record batch message |
+          +--------+--------+-------------+-------------+-------+--------------------------------+
+            u32      u32      u64           u64           u32     FF FF FF FF, metadata, body
 
 All numbers are little-endian, as in Arrow.
 
-    length        of the whole frame, these 20 bytes included
+    length        of the whole frame, these 28 bytes included
     crc32c        over everything else in the frame, begun with the identity of the log
     base offset   of the first record
+    durable       the offset before which everything was known to be on the disk when this frame
+                  was written; tells damage from a write that was not finished (see recovery.py)
     count         of records; with a message that has no rows they are lost (see repair.py)
 
 Rules:
@@ -28,7 +30,7 @@ from crc32c import crc32c
 
 from headwater.log.embedded.file import File, Window
 
-HEADER = Struct("<IIQI")
+HEADER = Struct("<IIQQI")
 _CRC = Struct("<I")
 
 # The header and the smallest thing that can be called an Arrow message.
@@ -46,6 +48,7 @@ class Frame(NamedTuple):
 
     position: int
     base: int
+    durable: int
     records: int
     data: memoryview
 
@@ -65,12 +68,12 @@ class Frame(NamedTuple):
         return bytes(self.data[HEADER.size :])
 
 
-def header(message: Any, base: int, count: int, identity: int) -> bytes:
+def header(message: Any, base: int, durable: int, count: int, identity: int) -> bytes:
     """What stands before `message` in its frame."""
     length = HEADER.size + len(message)
-    bare = HEADER.pack(length, 0, base, count)
+    bare = HEADER.pack(length, 0, base, durable, count)
     crc = crc32c(message, crc32c(bare[8:], crc32c(bare[:4], identity)))
-    return HEADER.pack(length, crc, base, count)
+    return HEADER.pack(length, crc, base, durable, count)
 
 
 def intact(data: memoryview, identity: int) -> bool:
@@ -104,7 +107,8 @@ class Scan:
             if len(data) < length or not intact(data, self._identity):
                 self.fault = "the checksum does not fit"
                 return
-            yield Frame(self.position, self.expected, count, data)
+            durable = HEADER.unpack(head)[3]
+            yield Frame(self.position, self.expected, durable, count, data)
             self.position += length
             self.expected += count
 
@@ -113,7 +117,7 @@ def check_header(head: memoryview, expected: int, room: int) -> tuple[str | None
     """What is wrong with a frame's header, if anything, and the frame's length and count."""
     if len(head) < HEADER.size:
         return "a frame is cut off", 0, 0
-    length, _, base, count = HEADER.unpack(head)
+    length, _, base, _, count = HEADER.unpack(head)
     if not _SHORTEST <= length <= room:
         return "a frame is longer than the rest of the file or has no length", 0, 0
     if base != expected or not count:
@@ -134,13 +138,15 @@ def headers(file: File, position: int, stop: int, base: int) -> Iterator[tuple[i
         yield base, position
 
 
-def find(file: File, position: int, stop: int, expected: int, identity: int) -> Frame | None:
-    """The first whole frame from `position` on that holds `expected` or a later offset."""
+def find(file: File, position: int, stop: int, expected: int, identity: int) -> Iterator[Frame]:
+    """The whole frames from `position` on that hold `expected` or later offsets."""
     for candidate in _candidates(file, position, stop):
+        if candidate < position:
+            continue  # inside the frame before
         frame = whole(file, candidate, stop, identity)
         if frame is not None and frame.base >= expected:
-            return frame
-    return None
+            yield frame
+            position = frame.stop
 
 
 def last(file: File, start: int, stop: int, identity: int) -> Frame | None:
@@ -164,11 +170,11 @@ def whole(file: File, position: int, stop: int, identity: int) -> Frame | None:
     head = file.read(position, HEADER.size)
     if len(head) < HEADER.size:
         return None
-    length, _, base, count = HEADER.unpack(head)
+    length, _, base, durable, count = HEADER.unpack(head)
     if not count or not _SHORTEST <= length <= stop - position:
         return None
     data = memoryview(file.read(position, length))
-    return Frame(position, base, count, data) if intact(data, identity) else None
+    return Frame(position, base, durable, count, data) if intact(data, identity) else None
 
 
 def _candidates(file: File, position: int, stop: int) -> Iterator[int]:

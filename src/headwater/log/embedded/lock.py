@@ -6,11 +6,12 @@ The file also holds the log's identity (see frame.py), in case no segment's head
 import fcntl
 import os
 import secrets
+from collections import Counter
 from pathlib import Path
 
 from headwater.errors import LogDamaged, LogLocked
 from headwater.log.embedded import segment
-from headwater.log.embedded.file import File, sync_directory
+from headwater.log.embedded.file import ForgivingFile, sync_directory
 
 _NAME = "LOCK"
 
@@ -19,7 +20,7 @@ class Lock:
     """The right to write to the log in a directory; held until `release`."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory)
         self._directory = directory
         self._fd = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -50,15 +51,35 @@ class Lock:
             self._fd = -1
 
 
+def _make(directory: Path) -> None:
+    """Make the directory, and those above it, for good."""
+    if not directory.is_dir():
+        _make(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
 def identity(directory: Path) -> int | None:
-    """The identity of the log in a directory, if it can be found out."""
+    """The identity of the log in a directory, if it can be found out.
+
+    One file that was copied here from another log must not make all others look foreign.
+    """
+    noted = _noted(directory)
+    votes: Counter[int] = Counter()
     for path in segment.files(directory):
         try:
-            header = segment.read_header(File(path), None)
+            header = segment.read_header(ForgivingFile(path), None)
         except FileNotFoundError:
             continue  # retention has dropped it meanwhile
-        if not isinstance(header, str):
-            return header.identity
+        if isinstance(header, str):
+            continue
+        if header.identity == noted:
+            return noted
+        votes[header.identity] += 1
+    return votes.most_common(1)[0][0] if votes else noted
+
+
+def _noted(directory: Path) -> int | None:
     try:
         return int((directory / _NAME).read_text("ascii", "replace"), 16)
     except (FileNotFoundError, ValueError):

@@ -131,7 +131,7 @@ class Log:
         items: list[_Item] = []
         deadline = time.monotonic() + PATIENCE
         try:
-            while at < end and max_bytes > 0 and time.monotonic() < deadline:
+            while at < end:
                 frames, following = self._step(at, end, wanted)
                 for rows in frames:
                     found, at, size = take(rows, max(at, rows.base), max_bytes)
@@ -143,6 +143,8 @@ class Log:
                     if max_bytes <= 0:
                         return items, at
                 at = following
+                if time.monotonic() > deadline:
+                    break
         except LogDamaged:
             if not items:
                 raise
@@ -173,7 +175,10 @@ class Log:
             return
         positions, bases = opened.index.positions, opened.index.bases
         begin = positions[first]
-        data = memoryview(opened.file.read(begin, positions[last] - begin))
+        try:
+            data = memoryview(opened.file.read(begin, positions[last] - begin))
+        except OSError as error:
+            raise segment.damaged(bases[first], bases[last], f"{error.strerror}") from error
         for number in range(first, last):
             piece = data[positions[number] - begin : positions[number + 1] - begin]
             yield self._decode(segment, piece, bases[number], bases[number + 1])
@@ -261,7 +266,10 @@ class Leftovers:
 
     def get(self, offset: int) -> Rows | None:
         with self._lock:
-            return self._rows.get(offset)
+            rows = self._rows.get(offset)
+            if rows is not None:
+                self._rows.move_to_end(offset)
+            return rows
 
     def put(self, offset: int, rows: Rows) -> None:
         with self._lock:

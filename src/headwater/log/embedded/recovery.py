@@ -1,8 +1,10 @@
 """Opening a log: find out what is there, cut off what a crash left unfinished, refuse damage.
 
-Only the last segment is read in full. What a crash can leave behind there is one frame that is not
-whole, at the very end: every write before it was finished. So if a whole frame follows one that is
-not, that is damage, and nobody may cut it off.
+Only the last segment is read in full. What a crash can leave behind there are frames that were
+written and not synced: any of them may be missing or in pieces, also one with a whole frame behind
+it. Nothing of that was ever acknowledged, so it is cut off. But every frame tells what was durable
+when it was written. If one that is whole says so of a place before it that is not, that place is
+damaged, and nobody may cut it off.
 
 Of the other segments the header and the end are read: their trailer, or their last frame.
 """
@@ -25,6 +27,7 @@ from headwater.log.record import Rows
 
 class Recovered(NamedTuple):
     segments: list[Segment]
+    identity: int
     #: Bytes of an unfinished write that were cut off.
     torn: int
 
@@ -32,24 +35,22 @@ class Recovered(NamedTuple):
 def recover(directory: Path, identity: int) -> Recovered:
     """The segments of the log, the last one ready to be appended to. Needs the lock."""
     remove_temporaries(directory)
+    sync_directory(directory)
     paths = segment.files(directory)
     if not paths:
-        return Recovered([segment.create(directory, 0, identity)], 0)
+        return Recovered([segment.create(directory, 0, identity)], identity, 0)
     last, torn = _recover_last(paths[-1], identity)
     segments = [*describe_all(paths[:-1], identity, last.base), last]
     check_contiguous(segments)
-    if last.sealed:  # the active segment is missing; nothing can have been in it, or it was moved
+    if last.sealed:  # someone took the active segment away
         segments.append(segment.create(directory, last.end, identity))
-    return Recovered(segments, torn)
+    return Recovered(segments, identity, torn)
 
 
 def remove_temporaries(directory: Path) -> None:
     """Remove what a crash has left half written under another name."""
-    leftovers = list(directory.glob(f"*{segment.SUFFIX}{segment.TEMPORARY}"))
-    for path in leftovers:
+    for path in directory.glob(f"*{segment.SUFFIX}{segment.TEMPORARY}"):
         path.unlink()
-    if leftovers:
-        sync_directory(directory)
 
 
 def check_contiguous(segments: Sequence[Segment]) -> None:
@@ -133,51 +134,60 @@ def _recover_last(path: Path, identity: int) -> tuple[Segment, int]:
         raise Segment(path, base, base, size, 0, sealed=False).damaged(base, None, header)
     if header.sealed:
         return describe(path, identity, None), 0
-    return cut_tail(scan_active(file, header), identity)
+    return _cut_tail(*scan_active(file, header), identity)
 
 
-def scan_active(file: File, header: Header) -> tuple[Segment, str | None]:
-    """The segment as far as its frames are whole, and what is wrong behind them."""
-    index = Index(header.base, header.start)
+class Tail(NamedTuple):
+    """What follows the last whole frame."""
+
+    #: The size of the file when it was scanned. It may be growing.
+    stop: int
+    #: None if nothing follows.
+    fault: str | None
+
+
+def scan_active(file: File, header: Header) -> tuple[Segment, Tail]:
+    """The segment as far as its frames are whole, and what follows them."""
     found = Segment(file.path, header.base, header.base, header.start, 0, sealed=False)
-    found.held = Opened(file, index)
+    found.held = Opened(file, Index(header.base, header.start))
     return found, extend(found, header.identity)
 
 
-def extend(active: Segment, identity: int) -> str | None:
-    """Take in the whole frames that follow; what is wrong behind them, if anything."""
+def extend(active: Segment, identity: int) -> Tail:
+    """Take in the whole frames behind those that are known, and tell what follows."""
     assert active.held is not None
     file, index = active.held.file, active.held.index
-    scan = Scan(file, active.size, file.size, active.end, identity)
+    stop = file.size
+    scan = Scan(file, active.size, stop, active.end, identity)
     last = None
     for last in scan:
         index.add(last.end, last.stop)
     if last is not None:
-        start = index.positions[0]
-        header = Header(active.base, False, identity, start)
+        header = Header(active.base, False, identity, index.positions[0])
         active.last_timestamp = _last_timestamp(file, header, active, last)
     active.size, active.end = scan.position, scan.expected
-    return scan.fault
+    return Tail(stop, scan.fault)
 
 
-def cut_tail(scanned: tuple[Segment, str | None], identity: int) -> tuple[Segment, int]:
-    """Cut off what is not whole. Raises LogDamaged if anything whole follows it."""
-    active, fault = scanned
+def check_tail(active: Segment, tail: Tail, identity: int) -> None:
+    """Raise LogDamaged if what follows the last whole frame is more than an unfinished write."""
     assert active.held is not None
-    file = active.held.file
-    torn = file.size - active.size
-    check_torn(active, fault, identity)
-    if torn:
-        file.cut(active.size)
-    return active, torn
-
-
-def check_torn(active: Segment, fault: str | None, identity: int) -> None:
-    """Raise LogDamaged if a fault behind the last whole frame is not just an unfinished write."""
-    assert active.held is not None
-    file = active.held.file
-    if fault is None:
+    if tail.fault is None:
         return
-    later = frame.find(file, active.size, file.size, active.end, identity)
-    if later is not None:
-        raise active.damaged(active.end, max(later.base, active.end + 1), fault)
+    first = None
+    for later in frame.find(active.held.file, active.size, tail.stop, active.end, identity):
+        first = first or later
+        if later.durable > active.end:
+            raise active.damaged(active.end, max(first.base, active.end + 1), tail.fault)
+
+
+def _cut_tail(active: Segment, tail: Tail, identity: int) -> tuple[Segment, int]:
+    """Cut off an unfinished write. Raises LogDamaged if it is anything else."""
+    assert active.held is not None
+    check_tail(active, tail, identity)
+    torn = tail.stop - active.size
+    if torn:
+        active.held.file.cut(active.size)
+    # What the process before has written need not be on the disk, and counts as durable from now.
+    active.held.file.sync()
+    return active, torn

@@ -102,7 +102,8 @@ def _write_hole(file: File, position: int, gap: Gap, identity: int) -> int:
     assert gap.end is not None
     message = record.encode_nothing()
     for base in range(gap.first, gap.end, _MAX_COUNT):
-        header = frame.header(message, base, min(gap.end - base, _MAX_COUNT), identity)
+        count = min(gap.end - base, _MAX_COUNT)
+        header = frame.header(message, base, base, count, identity)
         file.write(position, [memoryview(header), memoryview(message)])
         position += len(header) + len(message)
     return position

@@ -1,6 +1,5 @@
 """Walking over a segment in whatever state it is: what can be read of it, and what cannot."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import File
+from headwater.log.embedded.file import ForgivingFile
 from headwater.log.embedded.frame import Frame, Scan
 from headwater.log.embedded.segment import Header, Trailer
 from headwater.log.record import Rows
@@ -39,7 +38,7 @@ class Wreck:
         self.path = path
         self.base = segment.base_of(path) or 0
         self.following = following
-        self.file = File(path, os.O_RDONLY)
+        self.file = ForgivingFile(path)
         self.size = self.file.size
         self.identity = identity
         self.header = segment.read_header(self.file, identity)
@@ -68,7 +67,8 @@ class Wreck:
                 yield _decoded(found)
             if scan.fault is None:
                 break
-            later = frame.find(self.file, scan.position, stop, scan.expected, self.identity)
+            found_later = frame.find(self.file, scan.position, stop, scan.expected, self.identity)
+            later = next(found_later, None)
             if later is None:
                 break
             yield Gap(scan.position, later.position, scan.expected, later.base, scan.fault)
@@ -77,13 +77,15 @@ class Wreck:
 
     def _rest(self, scan: Scan, stop: int) -> Iterator[Gap]:
         """What is missing behind the last frame."""
-        end = self.trailer.end if isinstance(self.trailer, Trailer) else self.following
+        end = self.following
+        if end is None and isinstance(self.trailer, Trailer):
+            end = self.trailer.end
         what = scan.fault or "there is nothing up to the next segment"
         if end is None:
             if scan.fault is not None:
                 yield Gap(scan.position, stop, scan.expected, None, what)
-        elif scan.position < stop or scan.expected != end:
-            yield Gap(scan.position, stop, scan.expected, end, what)
+        elif scan.position < stop or scan.expected < end:
+            yield Gap(scan.position, stop, scan.expected, max(end, scan.expected), what)
 
 
 def _decoded(found: Frame) -> Whole | Gap:

@@ -91,10 +91,10 @@ class Target:
             self._flush()
             self._write(record.encode_nothing(), rows.end - rows.base, UNKNOWN_TIME, None)
         for piece, size in rows.pieces(_FRAME_BYTES):
+            if self._pending_bytes + size > _FRAME_BYTES:
+                self._flush()
             self._pending.append(piece)
             self._pending_bytes += size
-            if self._pending_bytes >= _FRAME_BYTES:
-                self._flush()
 
     def combine(self) -> None:
         """Put together what was added: doing that with thousands of pieces at once takes long."""
@@ -126,7 +126,7 @@ class Target:
 
     def _write(self, message: Any, count: int, timestamp: int, counts: Counter[str] | None) -> None:
         base, position = self._index.end, self._index.stop
-        header = frame.header(message, base, count, self._identity)
+        header = frame.header(message, base, base, count, self._identity)
         self._file.write(position, [memoryview(header), memoryview(message)])
         stop = position + len(header) + len(message)
         topics = None if counts is None else tuple(counts)

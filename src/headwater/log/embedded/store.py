@@ -1,6 +1,7 @@
 """The writing half of a log: one directory, one process, one thread that appends.
 
-    append, sync, rewind, retain    the writer's thread
+    append, rewind, retain          the writer's thread
+    sync                            any thread
     unsealed, seal                  any other thread, one at a time
     read, read_flat, offset_at      any number of threads (see reader.py)
 
@@ -39,7 +40,7 @@ class Store(Log):
     def __init__(
         self, directory: Path, segment_bytes: int, lock: Lock, found: recovery.Recovered
     ) -> None:
-        super().__init__(found.segments, lock.identity())
+        super().__init__(found.segments, found.identity)
         #: Bytes of an unfinished write that opening has cut off.
         self.torn = found.torn
         self._directory = directory
@@ -47,6 +48,8 @@ class Store(Log):
         self._lock = lock
         self._changing = threading.Lock()
         self._untidy = False  # bytes of a failed write may lie behind the last frame
+        #: Everything before this offset is on the disk.
+        self.durable = self.end
 
     @classmethod
     def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "Store":
@@ -79,14 +82,15 @@ class Store(Log):
         groups = _frames(batches)
         messages = [record.encode(group) for group in groups]
         self._make_room(sum(frame.HEADER.size + len(message) for message in messages))
-        self._write([(group, message) for group, message in zip(groups, messages, strict=True)])
+        self._write(list(zip(groups, messages, strict=True)))
 
     def _write(self, frames: Sequence[tuple[Sequence[Batch], memoryview]]) -> None:
         active, opened = self._active()
         parts = []
         for group, message in frames:
             base, count = group[0].offset, group[-1].end - group[0].offset
-            parts.append(memoryview(frame.header(message, base, count, self._identity)))
+            head = frame.header(message, base, self.durable, count, self._identity)
+            parts.append(memoryview(head))
             parts.append(memoryview(message))
         sizes = list(map(len, parts))
         try:
@@ -105,8 +109,10 @@ class Store(Log):
         active.end = frames[-1][0][-1].end  # last: from here on readers see it
 
     def sync(self) -> None:
-        """Have everything appended so far on the disk. Raises OSError."""
+        """Have everything appended so far on the disk. Raises OSError. Any thread may do this."""
+        end = self.end  # first: a segment that begins now makes the one before it durable
         self._active()[1].file.sync()
+        self.durable = max(self.durable, end)
 
     def rewind(self, end: int) -> None:
         """Drop everything from `end` on, which must begin a frame of the active segment."""
@@ -179,6 +185,7 @@ class Store(Log):
         if active.size + size <= self._segment_bytes or active.end == active.base:
             return
         opened.file.sync()
+        self.durable = active.end
         new = segments.create(self._directory, active.end, self._identity)
         self._shelf.put(active, opened)
         with self._changing:
@@ -187,11 +194,7 @@ class Store(Log):
 
 
 def _frames(batches: Sequence[Batch]) -> list[Sequence[Batch]]:
-    """The batches in groups, one for each frame: almost always one for all of them.
-
-    All that is synced together should be one frame. If the power fails meanwhile, a part of it may
-    be on disk without the part before, and only within one frame does that look like what it is.
-    """
+    """The batches in groups, one for each frame: almost always one for all of them."""
     groups: list[Sequence[Batch]] = []
     begin = size = 0
     for number, batch in enumerate(batches):

@@ -124,6 +124,6 @@ def _scan(path: Path, identity: int) -> Segment | None:
         raise Segment(path, base, base, file.size, 0, sealed=False).damaged(base, None, header)
     if header.sealed:
         return recovery.describe(path, identity, None)
-    active, fault = recovery.scan_active(file, header)
-    recovery.check_torn(active, fault, identity)
+    active, tail = recovery.scan_active(file, header)
+    recovery.check_tail(active, tail, identity)
     return active

@@ -1,0 +1,125 @@
+"""The thread that waits for the disk, so that the writer does not have to.
+
+While one sync runs, the writer encodes and writes the next groups; the sync after it covers all of
+them. Everything that concerns the engine is reported from here, in the order of the log: what has
+become durable, and that a write or a sync has failed.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Literal
+
+from headwater.log.embedded.store import Store
+from headwater.message import Batch
+
+logger = logging.getLogger(__name__)
+
+Sync = Literal["always", "interval", "os"]
+
+
+class Signal(Enum):
+    RESUME = "resume"
+    STOP = "stop"
+
+
+class Syncer(threading.Thread):
+    def __init__(
+        self,
+        store: Store,
+        *,
+        sync: Sync,
+        interval: float,
+        committed: Callable[[list[Batch]], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        super().__init__(name="log-syncer", daemon=True)
+        self._store = store
+        self._sync = sync
+        self._interval = interval
+        self._committed = committed
+        self._failed = failed
+        self._queue: queue.SimpleQueue[list[Batch] | OSError | Signal] = queue.SimpleQueue()
+        #: A failure was reported; nothing is written or reported until the engine has heard of it.
+        self.failing = False
+        self._unsynced_since: float | None = None
+
+    def written(self, batches: list[Batch]) -> None:
+        """The writer has written a group."""
+        self._queue.put(batches)
+
+    def not_written(self, error: OSError) -> None:
+        """The writer could not write a group."""
+        self._queue.put(error)
+
+    def resume(self) -> None:
+        """What the writer writes from now on begins where the last durable record ends."""
+        self._queue.put(Signal.RESUME)
+
+    def stop(self) -> None:
+        self._queue.put(Signal.STOP)
+
+    def run(self) -> None:
+        stopping = False
+        while not stopping:
+            batches, error, stopping = self._take()
+            if batches and self._sync == "always":
+                error = self._cover(batches) or error
+            elif batches:
+                self._committed(batches)
+                self._unsynced_since = self._unsynced_since or time.monotonic()
+            if error is not None:
+                self.failing = True
+                self._failed(error)
+            if stopping or self._patience() == 0:
+                self._sync_late()
+
+    def _take(self) -> tuple[list[Batch], OSError | None, bool]:
+        """All that was written since, up to the next failure."""
+        batches: list[Batch] = []
+        block = True
+        while True:
+            try:
+                item = self._queue.get(block, self._patience())
+            except queue.Empty:
+                return batches, None, False
+            block = False
+            if item is Signal.STOP:
+                return batches, None, True
+            if item is Signal.RESUME:
+                self.failing = False
+            elif self.failing:
+                continue
+            elif isinstance(item, OSError):
+                return batches, item, False
+            elif isinstance(item, list):
+                batches += item
+
+    def _cover(self, batches: list[Batch]) -> OSError | None:
+        """Make the batches durable, and report those that are."""
+        error = None
+        try:
+            self._store.sync()
+        except OSError as failure:
+            error = failure
+        # After a failed sync, what the beginning of a new segment made durable still is.
+        durable = self._store.durable
+        if stored := [batch for batch in batches if batch.end <= durable]:
+            self._committed(stored)
+        return error
+
+    def _patience(self) -> float | None:
+        """How long to wait for more before what was written should be synced."""
+        if self._sync != "interval" or self._unsynced_since is None:
+            return None
+        return max(0.0, self._unsynced_since + self._interval - time.monotonic())
+
+    def _sync_late(self) -> None:
+        self._unsynced_since = None
+        try:
+            self._store.sync()
+        except OSError as error:
+            logger.error("the log could not be synced: %s", error.strerror)

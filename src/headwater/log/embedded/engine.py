@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headwater.errors import LogUnavailable
+from headwater.log.embedded.file import sync_directory
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import State
 from headwater.log.embedded.store import Store
@@ -102,7 +103,10 @@ class EmbeddedEngine:
 
         def open_files() -> tuple[Store, State]:
             directory.mkdir(parents=True, exist_ok=True)
+            sync_directory(directory.parent)
             store = Store.open(directory / "log", settings.segment_bytes)
+            if store.torn:
+                logger.warning("cut off %d bytes of a write that was not finished", store.torn)
             return store, State(directory / "state.db")
 
         return cls(directory, settings, *await asyncio.to_thread(open_files))
@@ -235,7 +239,7 @@ class EmbeddedEngine:
             for done in self._waiting.pop(batch.end, ()):
                 done(LogUnavailable(self._refusal))
         self._lighten(lost)
-        self._writer.resume()
+        self._writer.resume(self._watermark)
         self._loop.call_later(PROBE_SECONDS, self._probe, sum(batch.run.size for batch in lost))
 
     def _probe(self, size: int) -> None:

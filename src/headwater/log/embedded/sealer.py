@@ -7,8 +7,10 @@ tenth of the time; when the log is quiet it works through.
 import logging
 import threading
 import time
+from pathlib import Path
 
 from headwater.errors import LogError
+from headwater.log.embedded.segment import Segment
 from headwater.log.embedded.store import Store
 
 logger = logging.getLogger(__name__)
@@ -16,6 +18,7 @@ logger = logging.getLogger(__name__)
 REST_PER_WORK = 9.0
 BUSY_SECONDS = 0.1
 LOOK_SECONDS = 1.0
+LATER_SECONDS = 30.0
 
 
 class _Stopped(Exception):
@@ -27,6 +30,7 @@ class Sealer(threading.Thread):
         super().__init__(name="log-sealer", daemon=True)
         self._store = store
         self._stopping = threading.Event()
+        self._given_up: set[Path] = set()  # damaged; they stay as they are
         #: When something was last appended, by the monotonic clock; told by the engine.
         self.active_at = 0.0
 
@@ -37,11 +41,20 @@ class Sealer(threading.Thread):
         while not self._stopping.wait(LOOK_SECONDS):
             try:
                 for segment in self._store.unsealed():
-                    self._store.seal(segment, self._pause)
+                    if segment.path not in self._given_up:
+                        self._seal(segment)
             except _Stopped:
                 return
-            except (OSError, LogError) as error:
-                logger.error("a segment could not be sealed: %s", error)
+
+    def _seal(self, segment: Segment) -> None:
+        try:
+            self._store.seal(segment, self._pause)
+        except LogError as error:
+            logger.error("a segment could not be sealed: %s", error)
+            self._given_up.add(segment.path)
+        except OSError as error:
+            logger.warning("a segment could not be sealed yet: %s", error.strerror)
+            self._stopping.wait(LATER_SECONDS)
 
     def _pause(self, spent: float) -> None:
         if time.monotonic() - self.active_at < BUSY_SECONDS:

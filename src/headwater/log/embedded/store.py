@@ -112,7 +112,8 @@ class Store(Log):
         """Have everything appended so far on the disk. Raises OSError. Any thread may do this."""
         end = self.end  # first: a segment that begins now makes the one before it durable
         self._active()[1].file.sync()
-        self.durable = max(self.durable, end)
+        with self._changing:  # against a rewind meanwhile
+            self.durable = max(self.durable, min(end, self.end))
 
     def rewind(self, end: int) -> None:
         """Drop everything from `end` on, which must begin a frame of the active segment."""
@@ -121,7 +122,9 @@ class Store(Log):
         frames = index.find(end)
         if index.bases[max(frames, 0)] != end:
             raise ValueError(f"the log cannot go back to offset {end}")
-        active.end = end
+        with self._changing:
+            active.end = end
+            self.durable = min(self.durable, end)
         self._leftovers.clear()
         index.cut(frames)
         active.size = index.stop

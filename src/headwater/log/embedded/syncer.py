@@ -10,8 +10,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from enum import Enum
-from typing import Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from headwater.log.embedded.store import Store
 from headwater.message import Batch
@@ -21,9 +21,14 @@ logger = logging.getLogger(__name__)
 Sync = Literal["always", "interval", "os"]
 
 
-class Signal(Enum):
-    RESUME = "resume"
-    STOP = "stop"
+STOP: Final = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The engine has heard of a failure; what comes next begins at this offset."""
+
+    offset: int
 
 
 class Syncer(threading.Thread):
@@ -42,7 +47,7 @@ class Syncer(threading.Thread):
         self._interval = interval
         self._committed = committed
         self._failed = failed
-        self._queue: queue.SimpleQueue[list[Batch] | OSError | Signal] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Batch] | OSError | Resume | str] = queue.SimpleQueue()
         #: A failure was reported; nothing is written or reported until the engine has heard of it.
         self.failing = False
         self._unsynced_since: float | None = None
@@ -55,12 +60,11 @@ class Syncer(threading.Thread):
         """The writer could not write a group."""
         self._queue.put(error)
 
-    def resume(self) -> None:
-        """What the writer writes from now on begins where the last durable record ends."""
-        self._queue.put(Signal.RESUME)
+    def resume(self, resume: Resume) -> None:
+        self._queue.put(resume)
 
     def stop(self) -> None:
-        self._queue.put(Signal.STOP)
+        self._queue.put(STOP)
 
     def run(self) -> None:
         stopping = False
@@ -87,9 +91,9 @@ class Syncer(threading.Thread):
             except queue.Empty:
                 return batches, None, False
             block = False
-            if item is Signal.STOP:
+            if item is STOP:
                 return batches, None, True
-            if item is Signal.RESUME:
+            if isinstance(item, Resume):
                 self.failing = False
             elif self.failing:
                 continue

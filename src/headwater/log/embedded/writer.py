@@ -5,9 +5,10 @@ syncer. Under load the groups grow by themselves: whatever arrives meanwhile is 
 
 After a failure, nothing that was queued behind it may be written either, because its offsets will
 be given out again. So the writer drops everything until the engine, which has heard of the failure,
-puts RESUME into the queue.
+puts Resume into the queue.
 """
 
+import errno
 import logging
 import queue
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from headwater.log.embedded.store import Store
-from headwater.log.embedded.syncer import Signal, Syncer
+from headwater.log.embedded.syncer import STOP, Resume, Syncer
 from headwater.message import Batch
 
 logger = logging.getLogger(__name__)
@@ -32,19 +33,20 @@ class Writer(threading.Thread):
         self._store = store
         self._syncer = syncer
         self._retain = retain
-        self._queue: queue.SimpleQueue[list[Batch] | Signal] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Batch] | Resume | str] = queue.SimpleQueue()
         self._dropping = False
         self._retained_at = 0.0
 
     def submit(self, batches: list[Batch]) -> None:
         self._queue.put(batches)
 
-    def resume(self) -> None:
-        self._queue.put(Signal.RESUME)
+    def resume(self, offset: int) -> None:
+        """Go on at `offset`, after a failure was reported."""
+        self._queue.put(Resume(offset))
 
     def stop(self) -> None:
         """Write what is queued, then end."""
-        self._queue.put(Signal.STOP)
+        self._queue.put(STOP)
 
     def run(self) -> None:
         stopping = False
@@ -66,11 +68,10 @@ class Writer(threading.Thread):
             except queue.Empty:
                 break
             block = False
-            if item is Signal.STOP:
+            if item is STOP:
                 return group, True
-            if item is Signal.RESUME:
-                self._dropping = False
-                self._syncer.resume()
+            if isinstance(item, Resume):
+                self._go_on(item)
                 group, size = [], 0
             elif isinstance(item, list) and not self._dropping:
                 group += item
@@ -83,8 +84,23 @@ class Writer(threading.Thread):
         except OSError as error:
             self._dropping = True
             self._syncer.not_written(error)
+        except Exception as error:
+            # A bug, or a record that nothing should have let through. Its publisher hears that it
+            # was not stored; everyone else goes on.
+            logger.exception("a group of messages could not be written")
+            self._dropping = True
+            self._syncer.not_written(OSError(errno.EINVAL, str(error)))
         else:
             self._syncer.written(batches)
+
+    def _go_on(self, resume: Resume) -> None:
+        self._dropping = False
+        self._syncer.resume(resume)
+        if resume.offset < self._store.end:
+            try:
+                self._store.rewind(resume.offset)  # what was refused is not found after a crash
+            except OSError as error:
+                logger.error("the log could not be cut back: %s", error.strerror)
 
     def _keep_retention(self) -> None:
         if time.monotonic() < self._retained_at + RETENTION_SECONDS:

@@ -9,6 +9,8 @@ def check(topic: str, limit: int) -> str:
         raise Refusal(Code.MALFORMED, "the topic is empty")
     if "\0" in topic:
         raise Refusal(Code.MALFORMED, "the topic contains a NUL byte")
+    if not topic.isascii() and any("\ud800" <= character <= "\udfff" for character in topic):
+        raise Refusal(Code.MALFORMED, "the topic is not UTF-8")
     # A string of up to a quarter of the limit fits whatever its characters are.
     if len(topic) * 4 > limit and len(topic.encode()) > limit:
         raise Refusal(Code.TOO_LARGE, f"the topic is longer than {limit} bytes")

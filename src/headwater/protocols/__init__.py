@@ -1,4 +1,4 @@
-"""The codecs, one pure module per protocol, and the registry: one line for each."""
+"""The codecs, one pure package per protocol, and the registry: one line for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -109,38 +109,38 @@ class ClientSession(ABC):
 
 # Runs of at least so many frames of one size are not cut into payloads.
 TILED = 16
+# Headers up to this size are compared by columns.
+LONGEST_COLUMNS = 128
 
 
 class Intake:
     """Bytes that have arrived and are not parsed yet.
 
-    A frame of 16 MiB comes in many reads. They are kept as they are until the frame is complete and
-    joined once, so the work stays proportional to the bytes.
+    A frame of 16 MiB comes in many reads. They are gathered in one growing buffer and looked at
+    when the frame is complete, so work and memory stay proportional to the bytes.
     """
 
-    __slots__ = ("_chunks", "_missing")
+    __slots__ = ("_kept", "_need")
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-        self._missing = 0
+        self._kept = bytearray()
+        self._need = 0
 
     def take(self, data: bytes) -> bytes:
         """All unparsed bytes, or nothing while more of them are needed."""
-        if not self._chunks:
+        if not self._kept:
             return data
-        self._chunks.append(data)
-        self._missing -= len(data)
-        if self._missing > 0:
+        if len(self._kept) + len(data) < self._need:
+            self._kept += data
             return b""
-        data = b"".join(self._chunks)
-        self._chunks.clear()
+        data = b"".join((self._kept, data))
+        self._kept = bytearray()
         return data
 
     def keep(self, rest: bytes, need: int) -> None:
         """Put back what could not be parsed; `need` bytes in all are worth another look."""
-        if rest:
-            self._chunks.append(rest)
-            self._missing = need - len(rest)
+        self._kept += rest
+        self._need = need
 
 
 def alike(data: bytes, position: int, header: bytes, size: int) -> int:
@@ -152,7 +152,8 @@ def alike(data: bytes, position: int, header: bytes, size: int) -> int:
     """
     first = position
     step = len(header) + size
-    count = 16
+    # With long headers there are more columns than frames; then frames are compared one by one.
+    count = 16 if len(header) <= LONGEST_COLUMNS else 0
     while count := min(count, (len(data) - position) // step):
         stop = position + count * step
         for column in range(len(header)):

@@ -1,31 +1,12 @@
-"""BPSP: one kind of frame, eight opcodes, text headers.
+"""BPSP's broker side. The layout of frames and the opcodes are drawn in wire.py.
 
-     0        2        3      4              8                 8 + V                 8 + V + D
-    +--------+--------+------+--------------+------------------+---------------------+
-    | V: u16 | opcode | flag | D: u32       | variable headers | data                |
-    +--------+--------+------+--------------+------------------+---------------------+
-
-    variable headers:  "key""value";"key""value";      where \\" is the only escape
-
-    opcode      sent by   meaning
-    1 INFO      broker    greeting, once, as soon as the connection is there
-    2 CONNECT   client    who it is
-    3 PUB       client    a message for x-topic
-    4 SUB       client    a subscription of x-topic, named x-sub-tag
-    5 UNSUB     client    the end of that subscription
-    6 MSG       broker    a message for a subscription
-    7 +OK       broker    done, where the request's flag asked for an answer
-    8 -ERR      broker    not done; x-status-code says why
-
-Integers are big-endian. A client without the ACK flag hears of a failure only if it ends the
-connection; then it always does, before the end.
+A client without the ACK flag hears of a failure only if it ends the connection; then it always
+does, before the end.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from struct import Struct
 
 from headwater import __version__, topics
 from headwater.commands import (
@@ -41,100 +22,43 @@ from headwater.commands import (
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import ONE_LEVEL, REST, LevelFilter
 from headwater.message import Batch, Headers, Run, Tiles
-from headwater.protocols.base import (
-    TILED,
-    Answered,
-    ClientSession,
-    Delivered,
-    Ended,
-    Event,
-    Intake,
-    Ready,
-    Session,
-    Terms,
-    alike,
+from headwater.protocols.base import TILED, Intake, Session, Terms, alike
+from headwater.protocols.bpsp.wire import (
+    ACK,
+    CONNECT,
+    DATA_SIZE,
+    DEFAULT_TAG,
+    ECHO,
+    ERR,
+    FIXED,
+    FROM,
+    HEADERS_LIMIT,
+    HEADERS_SIZE,
+    INFO,
+    MSG,
+    NAME,
+    OK,
+    OPCODES,
+    ORIGIN,
+    PUB,
+    STATUS,
+    STATUS_OF,
+    SUB,
+    TAG,
+    TOPIC,
+    UNSUB,
+    format_headers,
+    frame,
+    parse_headers,
 )
 
-NAME = "bpsp"
-
-INFO, CONNECT, PUB, SUB, UNSUB, MSG, OK, ERR = range(1, 9)
-OPCODES = {1: "INFO", 2: "CONNECT", 3: "PUB", 4: "SUB", 5: "UNSUB", 6: "MSG", 7: "+OK", 8: "-ERR"}
-ACK = 0x80  # the client wants +OK or -ERR
-ECHO = 0x40  # the publisher's own subscriptions get the message too
-
-TOPIC, ORIGIN, TAG, FROM, STATUS = (
-    "x-topic",
-    "x-origin-topic",
-    "x-sub-tag",
-    "x-from",
-    "x-status-code",
-)
-DEFAULT_TAG = "_0"
 # Said by the broker on MSG, so a publisher's own headers of these names do not travel.
 _BROKERS_OWN = frozenset((TOPIC, ORIGIN, TAG, FROM))
-
-STATUS_OF = {
-    Code.MALFORMED: 400,
-    Code.NOT_PERMITTED: 403,
-    Code.NOT_FOUND: 404,
-    Code.UNKNOWN_COMMAND: 405,
-    Code.ALREADY_EXISTS: 409,
-    Code.TOO_LARGE: 413,
-    Code.INTERNAL: 500,
-    Code.UNAVAILABLE: 503,
-    Code.NO_SPACE: 507,
-}
-_CODE_OF = {status: code for code, status in STATUS_OF.items()}
-
-HEADERS_LIMIT = 0xFFFF
 # A MSG carries the publisher's headers and up to four of the broker's: leave room for those.
 PUBLISHED_HEADERS_LIMIT = 0x8000
-
-_FIXED = Struct(">HBBI")
-_HEADERS_SIZE = Struct(">H")
-_DATA_SIZE = Struct(">I")
-# Possessive, so that a backslash before a quote is an escape on every attempt.
-_PAIR = re.compile(r'"((?:\\"|[^"])*+)""((?:\\"|[^"])*+)";', re.DOTALL)
 # Requests that a connection repeats are parsed once; so many, of so many bytes, are remembered.
 _REMEMBERED_REQUESTS = 1024
 _REMEMBERED_BYTES = 256
-
-
-def parse_headers(raw: bytes) -> Headers:
-    """The pairs in their order; of a repeated key, the last value."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise Refusal(Code.MALFORMED, "the headers are not UTF-8") from None
-    found: dict[str, str] = {}
-    position = 0
-    while position < len(text):
-        pair = _PAIR.match(text, position)
-        if pair is None:
-            raise Refusal(Code.MALFORMED, f"malformed headers at character {position}")
-        key, value = pair.groups()
-        found[key.replace('\\"', '"')] = value.replace('\\"', '"')
-        position = pair.end()
-    return tuple(found.items())
-
-
-def format_headers(headers: Headers) -> bytes:
-    """Pairs whose text ends in a backslash are left out: nothing can stand for that character
-    before a closing quote."""
-    text = "".join([f'"{key}""{value}";' for key, value in headers])
-    if "\\" in text or text.count('"') != 4 * len(headers):
-        text = "".join([_escaped(key, value) for key, value in headers])
-    return text.encode()
-
-
-def _escaped(key: str, value: str) -> str:
-    if key.endswith("\\") or value.endswith("\\"):
-        return ""
-    return '"{}""{}";'.format(key.replace('"', '\\"'), value.replace('"', '\\"'))
-
-
-def frame(opcode: int, headers: bytes = b"", data: bytes = b"", flag: int = 0) -> bytes:
-    return _FIXED.pack(len(headers), opcode, flag, len(data)) + headers + data
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +86,7 @@ class ServerSession(Session):
         self._terms = terms
         self._intake = Intake()
         self._closed = False
-        self._publisher = terms.peer
+        self._publisher = self._known_as = terms.peer
         self._requests: dict[bytes, Request] = {}
 
     def greet(self) -> bytes:
@@ -201,6 +125,8 @@ class ServerSession(Session):
         return buffers
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
+        if isinstance(command, Identify):
+            self._publisher = self._known_as
         if isinstance(command, Publish):
             request, count = command.request, len(command.run)
         else:
@@ -216,7 +142,7 @@ class ServerSession(Session):
     def _frame_size(self, data: bytes, position: int) -> int:
         """How many bytes the frame at `position` has, as far as that can be told yet."""
         if len(data) - position < 3:
-            return 8
+            return 3
         opcode = data[position + 2]
         if opcode not in (CONNECT, PUB, SUB, UNSUB):
             name = OPCODES.get(opcode)
@@ -224,7 +150,7 @@ class ServerSession(Session):
             raise ProtocolViolation(Code.UNKNOWN_COMMAND, sentence)
         if len(data) - position < 8:
             return 8
-        headers_size, _, _, data_size = _FIXED.unpack_from(data, position)
+        headers_size, _, _, data_size = FIXED.unpack_from(data, position)
         if data_size > self._terms.message_bytes:  # told before anything is allocated for it
             raise ProtocolViolation(
                 Code.TOO_LARGE,
@@ -235,7 +161,7 @@ class ServerSession(Session):
     def _read_frames(self, data: bytes, position: int, size: int) -> tuple[int, Command | None]:
         """One request, or a whole run of PUBs that differ in their data only."""
         self.established = True
-        (headers_size,) = _HEADERS_SIZE.unpack_from(data, position)
+        (headers_size,) = HEADERS_SIZE.unpack_from(data, position)
         body = position + 8 + headers_size
         request = self._request(data[position + 2 : position + 4] + data[position + 8 : body])
         end = position + size
@@ -270,20 +196,20 @@ class ServerSession(Session):
         payloads: list[bytes] = []
         while end - body <= self._terms.message_bytes and end <= len(data):
             prefix = data[position:body]
-            if (
-                data.startswith(prefix, end)
-                and (count := alike(data, position, prefix, end - body)) >= TILED
-            ):
+            step, size = end - position, end - body
+            count = alike(data, position, prefix, size) if data.startswith(prefix, end) else 1
+            stop = position + count * step
+            if count >= TILED:
                 if payloads:
                     break  # the next call takes them as they are
-                stop = position + count * (end - position)
-                return Tiles(data[position:stop], body - position, end - body), stop
-            payloads.append(data[body:end])
-            position = end
+                return Tiles(data[position:stop], len(prefix), size), stop
+            bodies = range(body, body + count * step, step)
+            payloads += [data[start : start + size] for start in bodies]
+            position = stop
             if not data.startswith(mark, position) or not data.startswith(headers, position + 8):
                 break
             body = position + 8 + len(headers)
-            end = body + _DATA_SIZE.unpack_from(data, position + 4)[0]
+            end = body + DATA_SIZE.unpack_from(data, position + 4)[0]
         return payloads, position
 
     def _connect(self, request: Request) -> Command:
@@ -291,7 +217,7 @@ class ServerSession(Session):
         name = headers.get("x-username") or headers.get("x-usename", "")
         if len(name) > self._terms.topic_bytes:
             raise Refusal(Code.TOO_LARGE, "the user name is too long")
-        self._publisher = name or self._terms.peer
+        self._known_as, self._publisher = self._publisher, name or self._terms.peer
         return Identify(self._publisher, headers.get("x-password", ""), request.ok, request)
 
     def _subscribe(self, request: Request) -> Command:
@@ -357,7 +283,7 @@ def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
             headers += published
     payloads = list(run.payloads)
     prefixes = {
-        size: _FIXED.pack(len(headers), MSG, 0, size) + headers for size in set(map(len, payloads))
+        size: FIXED.pack(len(headers), MSG, 0, size) + headers for size in set(map(len, payloads))
     }
     if len(prefixes) == 1:
         (prefix,) = prefixes.values()
@@ -368,7 +294,12 @@ def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
 # A publisher that sends one message at a time would pay for building the same text each time.
 @lru_cache(maxsize=4096)
 def _brokers_headers(pattern: str, topic: str, tag: str, publisher: str) -> bytes:
-    return format_headers(((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher)))
+    own: Headers = ((TOPIC, pattern), (TAG, tag), (ORIGIN, topic), (FROM, publisher))
+    headers = format_headers(((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher)))
+    while len(headers) > HEADERS_LIMIT:
+        own = own[:-1]
+        headers = format_headers(own)
+    return headers
 
 
 def _answer(opcode: int, status: int, request_headers: Headers, data: bytes) -> bytes:
@@ -383,72 +314,3 @@ def _error(error: HeadwaterError, request_headers: Headers) -> bytes:
     """The one place where an error becomes -ERR."""
     code = getattr(error, "code", Code.INTERNAL)
     return _answer(ERR, STATUS_OF[code], request_headers, str(error).encode())
-
-
-class Client(ClientSession):
-    """The client's side. Requests ask for an answer, so the open ones are settled in order."""
-
-    def __init__(self, message_bytes: int) -> None:
-        self._limit = message_bytes
-        self._intake = Intake()
-
-    def connect(self, user: str = "", password: str = "") -> bytes:
-        known = (("x-username", user), ("x-password", password)) if user else ()
-        return frame(CONNECT, format_headers(known), flag=ACK)
-
-    def publish(
-        self, topic: str, payloads: Sequence[bytes], headers: Headers, *, ack: bool, echo: bool
-    ) -> bytes:
-        raw = format_headers(((TOPIC, topic), *headers))
-        flag = (ACK if ack else 0) | (ECHO if echo else 0)
-        return b"".join([frame(PUB, raw, payload, flag) for payload in payloads])
-
-    def subscribe(self, topic: str, tag: str = DEFAULT_TAG) -> bytes:
-        return frame(SUB, format_headers(((TOPIC, topic), (TAG, tag))), flag=ACK)
-
-    def unsubscribe(self, topic: str, tag: str = DEFAULT_TAG) -> bytes:
-        return frame(UNSUB, format_headers(((TOPIC, topic), (TAG, tag))), flag=ACK)
-
-    def receive(self, data: bytes) -> Iterator[Event]:
-        data = self._intake.take(data)
-        position = 0
-        while position < len(data):
-            if len(data) - position < 8:
-                self._intake.keep(data[position:], 8)
-                return
-            headers_size, opcode, _, data_size = _FIXED.unpack_from(data, position)
-            if data_size > self._limit:
-                yield Ended(f"the broker sent {data_size} bytes, over the limit of {self._limit}")
-                return
-            body = position + 8 + headers_size
-            end = body + data_size
-            if end > len(data):
-                self._intake.keep(data[position:], end - position)
-                return
-            payloads: Sequence[bytes] = [data[body:end]]
-            if opcode == MSG and data.startswith(data[position:body], end):
-                count = alike(data, position, data[position:body], data_size)
-                stop = position + count * (end - position)
-                payloads = Tiles(data[position:stop], body - position, data_size)
-            try:
-                headers = parse_headers(data[position + 8 : body])
-            except Refusal as error:
-                yield Ended(f"what the broker sent makes no sense: {error}")
-                return
-            yield self._event(opcode, headers, payloads)
-            position = end + (len(payloads) - 1) * (end - position)
-
-    def _event(self, opcode: int, headers: Headers, payloads: Sequence[bytes]) -> Event:
-        if opcode == MSG:
-            found = dict(headers)
-            topic = found.get(ORIGIN, found.get(TOPIC, ""))
-            return Delivered(topic, payloads, headers)
-        if opcode == OK:
-            return Answered()
-        if opcode == ERR:
-            status = int(dict(headers).get(STATUS, "500"))
-            code = _CODE_OF.get(status, Code.INTERNAL)
-            return Answered(Refusal(code, f"{status} {payloads[0].decode(errors='replace')}"))
-        if opcode == INFO:
-            return Ready()
-        return Ended(f"the broker sent opcode {opcode}, which only clients send")

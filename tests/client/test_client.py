@@ -74,7 +74,8 @@ def test_a_request_that_is_open_when_the_connection_goes_fails(broker: BrokerPro
             ]
             await asyncio.sleep(0)
             broker.kill()
-            results = await asyncio.gather(*requests, return_exceptions=True)
+            broker.start()
+            results = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 20)
             assert any(isinstance(result, Disconnected) for result in results)
 
     asyncio.run(check())

@@ -50,6 +50,8 @@ class Store(Log):
         self._untidy = False  # bytes of a failed write may lie behind the last frame
         #: Everything before this offset is on the disk.
         self.durable = self.end
+        #: Called before a new segment begins, after which `rewind` cannot go back behind it.
+        self.before_roll: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "Store":
@@ -187,6 +189,7 @@ class Store(Log):
         active, opened = self._active()
         if active.size + size <= self._segment_bytes or active.end == active.base:
             return
+        self.before_roll()
         opened.file.sync()
         self.durable = active.end
         new = segments.create(self._directory, active.end, self._identity)

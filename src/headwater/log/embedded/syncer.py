@@ -5,6 +5,7 @@ them. Everything that concerns the engine is reported from here, in the order of
 become durable, and that a write or a sync has failed.
 """
 
+import errno
 import logging
 import queue
 import threading
@@ -31,6 +32,10 @@ class Resume:
     offset: int
 
 
+#: Written batches, why some were not written, where to go on, who waits for the report, or STOP.
+Item = list[Batch] | OSError | Resume | threading.Event | str
+
+
 class Syncer(threading.Thread):
     def __init__(
         self,
@@ -47,7 +52,7 @@ class Syncer(threading.Thread):
         self._interval = interval
         self._committed = committed
         self._failed = failed
-        self._queue: queue.SimpleQueue[list[Batch] | OSError | Resume | str] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         #: A failure was reported; nothing is written or reported until the engine has heard of it.
         self.failing = False
         self._unsynced_since: float | None = None
@@ -63,13 +68,21 @@ class Syncer(threading.Thread):
     def resume(self, resume: Resume) -> None:
         self._queue.put(resume)
 
+    def settle(self) -> None:
+        """Wait until everything written so far is reported. Raises OSError if that failed."""
+        reported = threading.Event()
+        self._queue.put(reported)
+        reported.wait()
+        if self.failing:
+            raise OSError(errno.EIO, "the log could not be synced")
+
     def stop(self) -> None:
         self._queue.put(STOP)
 
     def run(self) -> None:
         stopping = False
         while not stopping:
-            batches, error, stopping = self._take()
+            batches, error, reported, stopping = self._take()
             if batches and self._sync == "always":
                 error = self._cover(batches) or error
             elif batches:
@@ -78,27 +91,31 @@ class Syncer(threading.Thread):
             if error is not None:
                 self.failing = True
                 self._failed(error)
+            if reported is not None:
+                reported.set()
             if stopping or self._patience() == 0:
                 self._sync_late()
 
-    def _take(self) -> tuple[list[Batch], OSError | None, bool]:
-        """All that was written since, up to the next failure."""
+    def _take(self) -> tuple[list[Batch], OSError | None, threading.Event | None, bool]:
+        """All that was written since, up to a failure, or to someone who waits for the report."""
         batches: list[Batch] = []
         block = True
         while True:
             try:
                 item = self._queue.get(block, self._patience())
             except queue.Empty:
-                return batches, None, False
+                return batches, None, None, False
             block = False
             if item is STOP:
-                return batches, None, True
+                return batches, None, None, True
+            if isinstance(item, threading.Event):
+                return batches, None, item, False
             if isinstance(item, Resume):
                 self.failing = False
             elif self.failing:
                 continue
             elif isinstance(item, OSError):
-                return batches, item, False
+                return batches, item, None, False
             elif isinstance(item, list):
                 batches += item
 

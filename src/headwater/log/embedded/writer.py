@@ -36,6 +36,8 @@ class Writer(threading.Thread):
         self._queue: queue.SimpleQueue[list[Batch] | Resume | str] = queue.SimpleQueue()
         self._dropping = False
         self._retained_at = 0.0
+        # What is not reported yet may be taken back, but not into the segment before.
+        store.before_roll = syncer.settle
 
     def submit(self, batches: list[Batch]) -> None:
         self._queue.put(batches)
@@ -50,12 +52,14 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         stopping = False
-        while not stopping:
-            batches, stopping = self._take()
-            if batches and not self._syncer.failing:
-                self._write(batches)
-            self._keep_retention()
-        self._syncer.stop()
+        try:
+            while not stopping:
+                batches, stopping = self._take()
+                if batches and not self._syncer.failing:
+                    self._write(batches)
+                self._keep_retention()
+        finally:
+            self._syncer.stop()
 
     def _take(self) -> tuple[list[Batch], bool]:
         """The next group: all that is queued, up to a limit."""

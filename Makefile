@@ -44,7 +44,7 @@ torture: .venv/dev ## Kill the broker under load, again and again (minutes)
 
 .PHONY: fuzz
 fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
-	@HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m property $(ARGS)
+	@HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m property -o timeout=0 $(ARGS)
 
 .PHONY: docs
 docs: .venv/dev ## Write the generated parts of the documentation anew

@@ -96,6 +96,11 @@ class Limits:
         20_000,
         "How many clients may be connected at the same time.",
     )
+    subscriptions: int = setting(
+        units.whole_number(1, 10_000_000),
+        100_000,
+        "How many subscriptions one client may have.",
+    )
     output_buffer_bytes: int = setting(
         units.size("4KiB", "1GiB"),
         "1MiB",

@@ -11,6 +11,10 @@ from typing import overload
 Headers = tuple[tuple[str, str], ...]
 
 
+# Of how many kinds of subscribers a run keeps the bytes.
+MOST_VARIANTS = 4
+
+
 class Tiles(Sequence[bytes]):
     """Payloads of one size, still where they arrived: in one buffer, each behind a header.
 
@@ -97,8 +101,16 @@ class Run:
         #: Roughly the memory it takes, so that limits also hold for floods of tiny messages.
         self.weight = self.size + 48 * len(payloads) + 1024
         #: Bytes built for subscribers, by whatever a codec tells its variants apart with. Built
-        #: once, sent to every subscriber that wants the same bytes.
+        #: once, sent to every subscriber that wants the same bytes. Use `remember` to add some.
         self.encoded: dict[object, bytes] = {}
+
+    def remember(self, variant: object, frames: bytes) -> bytes:
+        """Keep what was built for one kind of subscriber. A run stays in memory for a while, so
+        there is a limit: where everyone wants other bytes, keeping them would not help anyway."""
+        if len(self.encoded) >= MOST_VARIANTS:
+            self.encoded.clear()
+        self.encoded[variant] = frames
+        return frames
 
     def __len__(self) -> int:
         return len(self.payloads)

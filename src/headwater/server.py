@@ -36,7 +36,7 @@ class Server:
     async def start(cls, config: Config) -> "Server":
         _allow_many_files()
         engine = await EmbeddedEngine.open(config.data, _log_settings(config))
-        broker = Broker(engine)
+        broker = Broker(engine, config.limits.subscriptions)
         connections = Connections(_bounds(config), broker.join)
         server = cls(engine, broker, connections, [], [])
         try:

@@ -140,3 +140,32 @@ def test_the_connection_limit_turns_away_with_a_reason(broker: BrokerProcess) ->
     first.close()
     time.sleep(0.1)
     broker.bpsp().subscribe("a")
+
+
+def test_a_client_can_have_too_many_subscriptions(broker: BrokerProcess) -> None:
+    broker.stop()
+    broker.set(HEADWATER_LIMITS_SUBSCRIPTIONS="3")
+    broker.start()
+    wire = broker.bpsp()
+    for tag in "abc":
+        wire.subscribe("t", tag)
+    wire.request(bpsp.SUB, x_topic="t", x_sub_tag="d")
+    assert wire.status() == 413
+    wire.request(bpsp.UNSUB, x_topic="t", x_sub_tag="a")
+    assert wire.status() == 200
+    wire.subscribe("t", "d")
+
+
+def test_many_kinds_of_subscribers_do_not_multiply_the_memory(broker: BrokerProcess) -> None:
+    """Each gets bytes of its own, and none of these may stay behind in memory."""
+    publisher = broker.publisher("t")
+    publisher.messages(*[os.urandom(1000)] * 20_000)
+    wires = [broker.bpsp() for _ in range(30)]
+    for number, wire in enumerate(wires):
+        wire.subscribe("t", tag=str(number))
+    before = broker.memory()
+    for _ in range(10):
+        publisher.messages(*[os.urandom(1000)] * 500)
+        for wire in wires:
+            assert [len(wire.frame()[2]) for _ in range(500)] == [1000] * 500
+    assert broker.memory() - before < 60 << 20  # not 30 times the 5 MB that were published

@@ -23,8 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 class Broker:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, subscriptions: int = 100_000) -> None:
         self.engine = engine
+        #: How many subscriptions a connection may have.
+        self.most_subscriptions = subscriptions
         self.router: Router[Subscriber] = Router()
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under

@@ -95,6 +95,9 @@ class Peer:
         subscriber = self._subscriber
         if subscriber is not None and command.key in subscriber.subscriptions:
             raise Refusal(Code.ALREADY_EXISTS, f"already subscribed: {' '.join(command.key)}")
+        most = self._broker.most_subscriptions
+        if subscriber is not None and len(subscriber.subscriptions) >= most:
+            raise Refusal(Code.TOO_LARGE, f"a client may have {most} subscriptions")
         if subscriber is None:
             subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
         since = 0 if command.durable else self._engine.end

@@ -36,7 +36,7 @@ class BpspClient(Client):
         self, topic: str, *payloads: bytes, headers: Headers = (), ack: bool = True
     ) -> None:
         frames = self._codec.publish(topic, payloads, headers, ack=ack, echo=self._echo)
-        if ack:
+        if ack and payloads:
             await self._link.request(frames, len(payloads))
         else:
             await self._link.send(frames)

@@ -120,7 +120,7 @@ class ServerSession(Session):
             variant = (NAME, subscription.key)
             frames = run.encoded.get(variant)
             if frames is None:
-                frames = run.encoded[variant] = _encode_delivery(run, *subscription.key)
+                frames = run.remember(variant, _encode_delivery(run, *subscription.key))
             buffers.append(frames)
         return buffers
 

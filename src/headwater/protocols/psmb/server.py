@@ -119,7 +119,7 @@ class ServerSession(Session):
         run = batch.run
         frames = run.encoded.get(NAME)
         if frames is None:
-            frames = run.encoded[NAME] = encode_messages(run.payloads)
+            frames = run.remember(NAME, encode_messages(run.payloads))
         return [frames]
 
     def mark(self, position: int) -> bytes:
@@ -244,10 +244,8 @@ class ServerSession(Session):
         if payloads:
             run = Run(self._topic, payloads, protocol=NAME, publisher=self._terms.peer)
             # What subscribers get is what came in, byte for byte.
-            if isinstance(payloads, Tiles):
-                run.encoded[NAME] = payloads.data
-            else:
-                run.encoded[NAME] = data[position:end]
+            whole = payloads.data if isinstance(payloads, Tiles) else data[position:end]
+            run.remember(NAME, whole)
             return end, Publish(run)
         if data.startswith(MSG, position):
             return message_size(data, position)

@@ -36,6 +36,7 @@ class Peer:
         self._subscriber: Subscriber | None = None
         self._published = 0  # the end of the last batch it published
         self._left = False
+        self._waiting_for_log = False
 
     @property
     def position(self) -> int:
@@ -74,13 +75,18 @@ class Peer:
         self._published = batch.end
         if command.answer:
             self._engine.hurry()
-        if self._engine.congested:
+        if self._engine.congested and not self._waiting_for_log:
+            self._waiting_for_log = True
             self._outlet.pause(LOG)
-            self._engine.when_relieved(partial(self._outlet.resume, LOG))
+            self._engine.when_relieved(self._relieved)
         if exclude is not None:
             exclude.skip(batch)
             if exclude.overcommitted:
                 self._outlet.pause(OWN)
+
+    def _relieved(self) -> None:
+        self._waiting_for_log = False
+        self._outlet.resume(LOG)
 
     def _settled(self, command: Publish, error: LogUnavailable | None) -> None:
         if self._left:

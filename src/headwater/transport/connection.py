@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 # A connection that was closed has this long to take what is still buffered.
 LINGER_SECONDS = 3.0
 ANSWERS = "its answers are not read"
+# The event loop tells when more than this is buffered, and when all of it is sent. For less it is
+# not worth the two calls, unless something waits for it (`_notice_when_drained`).
+UNNOTICED_BYTES = 64 * 1024
 
 
 class Peer(Protocol):
@@ -65,9 +68,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport = cast(asyncio.Transport, transport)
-        # Pause at the first byte that does not fit into the socket, resume when all are sent: so
-        # "resumed" means "drained", and the limit below is kept exactly.
-        transport.set_write_buffer_limits(high=0)
+        transport.set_write_buffer_limits(high=UNNOTICED_BYTES, low=0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         admitted = self._host.arrived(self)
         if admitted is None:
@@ -91,6 +92,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now
+        self.transport.set_write_buffer_limits(high=UNNOTICED_BYTES, low=0)
         self.resume(ANSWERS)
         if self._admitted and not self._closing:
             self.peer.drained()
@@ -111,6 +113,7 @@ class Connection(asyncio.Protocol):
         buffers = self.session.encode(batch, subscriptions)
         buffered = self.transport.get_write_buffer_size()
         if buffered and buffered + sum(map(len, buffers)) > self._host.output_buffer_bytes:
+            self._notice_when_drained()
             return False
         if mark := self.session.mark(batch.end):
             buffers = [*buffers, mark]
@@ -125,6 +128,7 @@ class Connection(asyncio.Protocol):
             return
         self.transport.write(answer)
         if self.transport.get_write_buffer_size() > self._host.output_buffer_bytes:
+            self._notice_when_drained()
             self.pause(ANSWERS)
 
     def refuse(self, command: Command, error: Refusal) -> None:
@@ -133,6 +137,10 @@ class Connection(asyncio.Protocol):
             self.respond(reaction.answer)
         elif isinstance(reaction, Close):
             self.close(reaction.answer, reaction.reason)
+
+    def _notice_when_drained(self) -> None:
+        """Have `resume_writing` called when everything that is buffered now is sent."""
+        self.transport.set_write_buffer_limits(high=0)
 
     def pause(self, why: str) -> None:
         if not self._held and not self._closing:

@@ -54,7 +54,7 @@ def test_defaults() -> None:
     assert config.listen.console == Address("127.0.0.1", 8090)
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
-    assert config.limits == Limits(16 << 20, 20_000, 1 << 20, 10.0, 1024)
+    assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 1024)
     assert (config.psmb.keepalive_seconds, config.psmb.keepalive_misses) == (10.0, 3)
     assert loaded.file is None
     assert loaded.warnings == ()

@@ -147,7 +147,7 @@ def alike(data: bytes, position: int, header: bytes, size: int) -> int:
     """How many frames from `position` on are `header` followed by `size` bytes.
 
     Publishers send runs of frames that differ in their bodies only. Comparing whole columns of
-    header bytes finds out at 0.02 µs a frame. Each attempt covers a few times what has worked
+    header bytes finds out at 0.015 µs a frame. Each attempt covers a few times what has worked
     before, so a run that ends early costs no more than it gave.
     """
     first = position

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 # With this much waiting for the disk, publishers pause; they go on when half of it is written.
 CONGESTED_BYTES = 8 * 1024 * 1024
-# While nobody waits for an answer, what arrives within this time is written together: a frame and
-# a sync for every single message would cost ten times what the message itself does.
+# While nobody waits for an answer, what arrives within this time is written together, instead of a
+# frame and a sync for every single message.
 GATHER_SECONDS = 0.002
 GATHER_BYTES = 128 * 1024
 CURSOR_SECONDS = 0.05

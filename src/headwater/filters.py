@@ -22,8 +22,8 @@ from headwater.errors import Code, Refusal
 ONE_LEVEL = "+"
 REST = "*"
 
-# A step is cheap, unless it scans the whole topic. Measured: with the nastiest pattern we found this
-# many steps take 20 ms, with ordinary runaways less than 1 ms.
+# A step is cheap, unless it scans the whole topic. Measured: with the nastiest pattern we found,
+# this many steps take 20 ms; with ordinary runaways less than 1 ms.
 MATCH_LIMIT = 1_500
 
 _LIMIT = f"(*LIMIT_MATCH={MATCH_LIMIT})"

@@ -7,12 +7,14 @@ Answers keep the order of the requests: every answer waits until all that its co
 before is durable. So a command carries its answer with it, as finished bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.errors import Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Run
+from headwater.queues import QueueSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Publish:
     answer: bytes = b""  # sent when the run is durable
     echo: bool = True  # the connection's own subscriptions get it too
     request: object = None  # the codec's own note, for `refuse`
+    once: bool = False  # remember it, so that a repeat is recognised
+    again: bool = False  # may be a repeat: what was accepted lately is not stored again
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,25 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True, slots=True)
+class Consume:
+    """Take messages from a queue, under the name `key` within the connection. Doing so again is
+    harmless."""
+
+    key: tuple[str, str]
+    queue: QueueSpec
+    answer: bytes = b""
+    request: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The client is done with these messages of the queue that it consumes as `key`."""
+
+    key: tuple[str, str]
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Identify:
     """The client says who it is."""
 
@@ -60,6 +83,7 @@ class Identify:
     password: str = ""
     answer: bytes = b""
     request: object = None
+    sole: str = ""  # a name that only one open connection may have at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +108,18 @@ class Close:
     reason: str = ""
 
 
-Command = Advertise | Publish | Subscribe | Unsubscribe | Identify | Respond | Confirm | Close
+Command = (
+    Advertise
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | Consume
+    | Acknowledge
+    | Identify
+    | Respond
+    | Confirm
+    | Close
+)
 
 
 class Subscription(Protocol):
@@ -105,6 +140,19 @@ class Outlet(Protocol):
         False: the client reads too slowly and the batch was not taken; the peer hears when
         everything is sent.
         """
+
+    def offer(
+        self, batch: Batch, key: tuple[str, str], again: bool, most: int
+    ) -> tuple[int, Sequence[int]] | None:
+        """Send the first messages of a batch from a queue, at most so many.
+
+        The offset behind the last one that was taken, and the offsets that the client is going to
+        acknowledge. None: there is no room now; the peer hears when everything is sent, or an
+        acknowledgement makes room. `again`: it may have been delivered before.
+        """
+
+    def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:
+        """These messages of a queue are no longer the client's to acknowledge."""
 
     def respond(self, answer: bytes) -> None:
         """Send an answer."""

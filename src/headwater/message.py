@@ -104,6 +104,16 @@ class Run:
         #: once, sent to every subscriber that wants the same bytes. Use `remember` to add some.
         self.encoded: dict[object, bytes] = {}
 
+    def like(self, payloads: Sequence[bytes]) -> "Run":
+        """Other payloads with all that this run's have in common."""
+        return Run(
+            self.topic,
+            payloads,
+            protocol=self.protocol,
+            publisher=self.publisher,
+            headers=self.headers,
+        )
+
     def remember(self, variant: object, frames: bytes) -> bytes:
         """Keep what was built for one kind of subscriber. A run stays in memory for a while, so
         there is a limit: where everyone wants other bytes, keeping them would not help anyway."""
@@ -134,17 +144,16 @@ class Batch:
 
     def since(self, offset: int) -> "Batch":
         """This batch without the messages before `offset`."""
-        if offset <= self.offset:
+        return self.part(offset, self.end)
+
+    def part(self, start: int, end: int) -> "Batch":
+        """The messages of this batch from offset `start` on and before `end`."""
+        if start <= self.offset and end >= self.end:
             return self
+        start, end = max(start, self.offset), min(end, self.end)
         run = self.run
-        rest = Run(
-            run.topic,
-            run.payloads[offset - self.offset :],
-            protocol=run.protocol,
-            publisher=run.publisher,
-            headers=run.headers,
-        )
-        return Batch(offset, self.timestamp, rest)
+        payloads = run.payloads[start - self.offset : end - self.offset]
+        return Batch(start, self.timestamp, run.like(payloads))
 
     def __repr__(self) -> str:
         return f"Batch({self.offset}..{self.end}, {self.run!r})"

@@ -8,11 +8,14 @@ import resource
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from headwater.broker.broker import Broker
 from headwater.config import Config
 from headwater.log.embedded.engine import EmbeddedEngine, Settings
-from headwater.protocols import REGISTRY
+from headwater.protocols import REGISTRY, Protocol, bpsp, psmb
+from headwater.protocols.base import Session, Terms
 from headwater.transport.tcp import Bounds, Connections, Listener
 
 logger = logging.getLogger(__name__)
@@ -48,10 +51,12 @@ class Server:
         return server
 
     async def _listen(self, config: Config) -> None:
+        settings = _protocol_settings(config)
         for name, protocol in REGISTRY.items():
             address = getattr(config.listen, name)
             if address is not None:
-                listener = Listener(protocol, self.connections)
+                make = partial(_make_session, protocol, settings[name])
+                listener = Listener(name, make, self.connections)
                 bound = await listener.listen(address.host, address.port)
                 self.listeners.append(listener)
                 self.addresses.append((name, *bound))
@@ -119,9 +124,18 @@ def _bounds(config: Config) -> Bounds:
         limits.topic_bytes,
         limits.output_buffer_bytes,
         limits.handshake_seconds,
-        config.psmb.keepalive_seconds,
-        config.psmb.keepalive_misses,
     )
+
+
+def _make_session(protocol: Protocol, settings: Any, terms: Terms) -> Session:
+    return protocol.session(terms, settings)
+
+
+def _protocol_settings(config: Config) -> dict[str, Any]:
+    return {
+        psmb.NAME: psmb.Settings(config.psmb.keepalive_seconds, config.psmb.keepalive_misses),
+        bpsp.NAME: bpsp.Settings(),
+    }
 
 
 def _allow_many_files() -> None:

@@ -175,7 +175,7 @@ def test_every_answer_in_the_vectors_is_whole_frames() -> None:
     (file,) = [file for file in files() if file.protocol == "bpsp"]
     for vector in file.vectors:
         answers = Answers()
-        conversation = Conversation("bpsp", vector.terms)
+        conversation = Conversation("bpsp", vector.terms, bpsp.Settings())
         for step in (*vector.introduction, *vector.steps):
             answers.take(conversation, step)
         client = bpsp.Client(1 << 20)
@@ -327,7 +327,7 @@ def test_info_says_how_large_a_message_may_be() -> None:
 
 def test_silence_is_allowed() -> None:
     session = bpsp.ServerSession(TERMS)
-    assert not session.keeps_alive
+    assert session.idle_after is None
     assert session.idle(7) is None
     assert session.mark(7) == b""
 

@@ -6,12 +6,21 @@ from itertools import count
 
 import pytest
 
-from headwater.commands import Close, Command, Confirm, Publish, Respond, Subscribe, Unsubscribe
+from headwater.commands import (
+    Acknowledge,
+    Close,
+    Command,
+    Confirm,
+    Consume,
+    Publish,
+    Respond,
+    Subscribe,
+    Unsubscribe,
+)
 from headwater.config import SETTINGS
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols import REGISTRY
-from headwater.protocols.base import Terms
 from tests.generated_docs import ROOT
 from tests.protocols.vectors import File, Key, escape, files, unescape
 
@@ -74,7 +83,7 @@ def test_the_conversation_on_a_page_is_true(file: File) -> None:
     block = text.partition("```text\n")[2].partition("```")[0]
     lines = LINE.findall(block)
     assert len(lines) > 8
-    exchange = Exchange(file.protocol)
+    exchange = Exchange(file)
     for who, direction, written in lines:
         if direction == "→":
             exchange.send(who, unescape(written))
@@ -86,9 +95,10 @@ def test_the_conversation_on_a_page_is_true(file: File) -> None:
 class Exchange:
     """A few connections of one protocol, and just enough of a broker between them."""
 
-    def __init__(self, protocol: str) -> None:
-        session = REGISTRY[protocol].session
-        self._sessions = {name: session(Terms("192.0.2.1:5000")) for name in "SP"}
+    def __init__(self, file: File) -> None:
+        session = REGISTRY[file.protocol].session
+        self._sessions = {name: session(file.terms, file.settings) for name in "SP"}
+        self._consumed: dict[str, Consume] = {}
         self._wanted: dict[tuple[str, str], tuple[str, Subscribe]] = {}
         self._offsets = count()
         self.outbox = {name: each.greet() for name, each in self._sessions.items()}
@@ -106,7 +116,7 @@ class Exchange:
         self.outbox[who] = self.outbox[who][found.end() :]
 
     def _handle(self, who: str, command: Command) -> None:
-        if isinstance(command, Confirm):
+        if isinstance(command, Confirm | Acknowledge):
             return
         if isinstance(command, Unsubscribe) and command.key not in self._wanted:
             reaction = self._sessions[who].refuse(
@@ -117,11 +127,17 @@ class Exchange:
         self.outbox[who] += command.answer
         if isinstance(command, Subscribe):
             self._wanted[command.key] = (who, command)
+        if isinstance(command, Consume):
+            self._consumed[who] = command
         if isinstance(command, Publish):
             self._deliver(command)
 
     def _deliver(self, command: Publish) -> None:
         batch = Batch(next(self._offsets), 0, command.run)
+        for who, consume in self._consumed.items():
+            if any(each.matches(command.run.topic) for each in consume.queue.filters):
+                buffers, _ = self._sessions[who].send(batch, consume.key, False)
+                self.outbox[who] += b"".join(buffers)
         for who, wanted in self._wanted.values():
             if wanted.filter.matches(command.run.topic):
                 session = self._sessions[who]

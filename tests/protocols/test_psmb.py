@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -27,6 +26,7 @@ from tests.protocols.vectors import PEER, Key, merged_runs
 
 LIMIT = 1000
 TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
+PATIENT = psmb.Settings()
 
 ascii_text = st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=64)
 plain_patterns = st.text("ab/", max_size=10).map(lambda text: text + "x.*")
@@ -42,9 +42,9 @@ def publisher(terms: Terms = TERMS, version: int = 2) -> psmb.ServerSession:
 
 
 def subscriber(
-    number: int | None = None, version: int = 2, terms: Terms = TERMS
+    number: int | None = None, version: int = 2, settings: psmb.Settings = PATIENT
 ) -> psmb.ServerSession:
-    session = psmb.ServerSession(terms)
+    session = psmb.ServerSession(TERMS, settings)
     list(session.receive(psmb.Client.hello(version) + psmb.Client.subscribe("a.*", number)))
     assert session.state is psmb.State.SUBSCRIBED
     return session
@@ -131,7 +131,7 @@ def test_what_the_broker_delivers_arrives(
 def test_a_proof_never_runs_ahead_of_what_was_read(actions: list[int | str]) -> None:
     """A client answers each NOP in turn. What its answers prove is never more than what was sent
     before that NOP, and in the end it is everything, however late the answers come."""
-    session = subscriber(7, terms=replace(TERMS, keepalive_misses=1000))
+    session = subscriber(7, settings=psmb.Settings(keepalive_misses=1000))
     waiting: deque[int] = deque()  # for each NOP that the client has to answer, what was sent
     position = proven = 0
 
@@ -248,22 +248,21 @@ def test_the_handshake_lasts_until_the_mode_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("session", "expected"),
     [
-        (psmb.ServerSession(TERMS), False),
         (publisher(version=1), False),  # the passive side sends no NOP in version 1
         (publisher(version=2), True),
         (subscriber(version=1), True),
         (subscriber(version=2), True),
     ],
-    ids=["handshake", "publisher-1", "publisher-2", "subscriber-1", "subscriber-2"],
+    ids=["publisher-1", "publisher-2", "subscriber-1", "subscriber-2"],
 )
 def test_who_is_sent_a_nop_when_idle(session: psmb.ServerSession, expected: bool) -> None:
-    assert session.keeps_alive is expected
+    assert (session.idle_after == 10) is expected
 
 
 def test_a_closed_session_is_not_kept_alive() -> None:
     session = publisher()
     list(session.receive(psmb.BYE))
-    assert not session.keeps_alive
+    assert session.idle_after is None
     assert not session.established
 
 

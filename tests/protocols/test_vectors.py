@@ -43,7 +43,7 @@ def test_client(vector: Vector, feed: Feed) -> None:
 @pytest.mark.parametrize("vector", VECTORS, ids=named)
 def test_more_bytes_than_asked_for_end_nothing(vector: Vector) -> None:
     """What follows a vector is the beginning of a frame: it must be waiting, not refused."""
-    conversation = Conversation(vector.protocol, vector.terms)
+    conversation = Conversation(vector.protocol, vector.terms, vector.settings)
     for step in (*vector.introduction, *vector.steps):
         conversation.perform(step)
     if not conversation.closed:

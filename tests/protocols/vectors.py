@@ -11,6 +11,7 @@ A file in `tests/vectors` belongs to one protocol; adding a protocol means addin
     clause = "II.1"         the sentence of the document that it tests
     after = "handshake"     this vector is played first
     terms = { message_bytes = 100 }
+    settings = { ... }      of the protocol; a file may have terms and settings for all its vectors
     next = '...'            instead of the file's, for this vector and those after it
     steps = [ {...}, ... ]  or the keys of a single step right here
 
@@ -21,12 +22,16 @@ A step of a vector has one of these, which says what happens:
     send = '...'            the client sends bytes
     deliver = {...}         a batch for it: topic, payloads, offset, publisher, headers, and the
                             keys of the subscriptions that want it as `to`
+    offer = {...}           a batch from a queue that it consumes: as above, with the `key` of the
+                            queue, and `again` if it may have been delivered before
+    retract = {...}         `key` and `offsets` of messages that are no longer its to acknowledge
     idle = 7                nothing happened for a while, and all before offset 7 was sent
     farewell = "code: why"  the broker ends the connection
 
 and these, which say what comes of it:
 
     answer = '...'          the bytes that the client receives; none if left out
+    awaits = [7, 8]         of an offer: the offsets that the client has to acknowledge
     commands = ["..."]      what the broker is told to do, besides answering (see `told`)
     closed = true           the connection has ended
     refuse = "code: why"    not an outcome: the broker declines what this step asks for
@@ -49,10 +54,12 @@ from pathlib import Path
 from typing import Any
 
 from headwater.commands import (
+    Acknowledge,
     Advertise,
     Close,
     Command,
     Confirm,
+    Consume,
     Identify,
     Publish,
     Respond,
@@ -119,6 +126,19 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    batch: Batch
+    key: tuple[str, str]
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    key: tuple[str, str]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     position: int
 
@@ -128,12 +148,16 @@ class Farewell:
     error: Refusal
 
 
+What = Send | Deliver | Offer | Retract | Idle | Farewell
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What happens, and what comes of it."""
 
-    what: Send | Deliver | Idle | Farewell
+    what: What
     answer: str = ""
+    awaits: tuple[int, ...] = ()
     told: tuple[str, ...] = ()  # commands of the broker's side, events of the client's
     closed: bool = False
     refuse: Refusal | None = None
@@ -147,6 +171,7 @@ class Vector:
     steps: tuple[Step, ...]
     after: "Vector | None" = None
     terms: Terms = field(default_factory=lambda: Terms(PEER))
+    settings: Any = None
     next: bytes = b""
 
     @property
@@ -161,23 +186,34 @@ class File:
     greeting: str
     vectors: tuple[Vector, ...]
     clients: tuple[Vector, ...]
+    terms: Terms
+    settings: Any
 
 
 def load(path: Path) -> File:
     table = tomllib.loads(path.read_text())
     protocol, greeting = table.pop("protocol"), table.pop("greeting", "")
     start = unescape(table.pop("next", ""))
-    vectors = _vectors(protocol, table.pop("vector", []), start)
-    clients = _vectors(protocol, table.pop("client", []), b"")
+    common = table.pop("terms", {}), table.pop("settings", {})
+    vectors = _vectors(protocol, table.pop("vector", []), start, *common)
+    clients = _vectors(protocol, table.pop("client", []), b"", *common)
     assert not table, f"{path.name}: unknown {', '.join(table)}"
-    return File(protocol, greeting, vectors, clients)
+    terms, settings = common
+    made = REGISTRY[protocol].settings(**settings)
+    return File(protocol, greeting, vectors, clients, Terms(PEER, **terms), made)
 
 
 def files() -> list[File]:
     return [load(path) for path in sorted(FOLDER.glob("*.toml"))]
 
 
-def _vectors(protocol: str, tables: list[dict[str, Any]], start: bytes) -> tuple[Vector, ...]:
+def _vectors(
+    protocol: str,
+    tables: list[dict[str, Any]],
+    start: bytes,
+    terms: dict[str, Any],
+    settings: dict[str, Any],
+) -> tuple[Vector, ...]:
     known: dict[str, Vector] = {}
     for table in tables:
         name = table.pop("name")
@@ -189,7 +225,8 @@ def _vectors(protocol: str, tables: list[dict[str, Any]], start: bytes) -> tuple
             name,
             table.pop("clause"),
             after=after,
-            terms=Terms(PEER, **table.pop("terms", {})),
+            terms=Terms(PEER, **(terms | table.pop("terms", {}))),
+            settings=REGISTRY[protocol].settings(**(settings | table.pop("settings", {}))),
             next=unescape(table.pop("next")) if "next" in table else inherited,
             steps=tuple(_step(name, step) for step in table.pop("steps", [table])),
         )
@@ -201,6 +238,7 @@ def _step(name: str, table: dict[str, Any]) -> Step:
     step = Step(
         _what(table),
         answer=table.pop("answer", ""),
+        awaits=tuple(table.pop("awaits", ())),
         told=tuple(table.pop("commands", table.pop("events", ()))),
         closed=table.pop("closed", False),
         refuse=_refusal(table.pop("refuse")) if "refuse" in table else None,
@@ -209,8 +247,16 @@ def _step(name: str, table: dict[str, Any]) -> Step:
     return step
 
 
-def _what(table: dict[str, Any]) -> Send | Deliver | Idle | Farewell:
-    (kind,) = table.keys() & {"send", "receive", "deliver", "idle", "farewell"}
+def _what(table: dict[str, Any]) -> What:
+    (kind,) = table.keys() & {
+        "send",
+        "receive",
+        "deliver",
+        "offer",
+        "retract",
+        "idle",
+        "farewell",
+    }
     value = table.pop(kind)
     if kind in ("send", "receive"):
         return Send(unescape(value))
@@ -218,14 +264,18 @@ def _what(table: dict[str, Any]) -> Send | Deliver | Idle | Farewell:
         return Idle(value)
     if kind == "farewell":
         return Farewell(_refusal(value))
+    if kind == "retract":
+        return Retract(tuple(value["key"]), tuple(value["offsets"]))
+    key, again = tuple(value.pop("key", ("", ""))), value.pop("again", False)
     to = tuple(Key((pattern, tag)) for pattern, tag in value.pop("to", [["", ""]]))
     payloads = [unescape(payload) for payload in value.pop("payloads")]
     headers = tuple(
         (unescape(key).decode(), unescape(text).decode()) for key, text in value.pop("headers", ())
     )
-    offset = value.pop("offset", 0)
+    offset, timestamp = value.pop("offset", 0), value.pop("timestamp", 0)
     run = Run(unescape(value.pop("topic")).decode(), payloads, headers=headers, **value)
-    return Deliver(Batch(offset, 0, run), to)
+    batch = Batch(offset, timestamp, run)
+    return Offer(batch, key, again) if kind == "offer" else Deliver(batch, to)
 
 
 def _refusal(text: str) -> Refusal:
@@ -288,11 +338,13 @@ def told(command: Command) -> bytes:
         run = command.run
         by = b"" if run.publisher == PEER else f" by {run.publisher}".encode()
         echo = b"" if command.echo else b", not to itself"
-        return b"publish %b%b%b%b: %b" % (
+        once = (b", once" if command.once else b"") + (b", again" if command.again else b"")
+        return b"publish %b%b%b%b%b: %b" % (
             run.topic.encode(),
             by,
             _with(run.headers),
             echo,
+            once,
             b" | ".join(run.payloads),
         )
     if isinstance(command, Subscribe):
@@ -303,7 +355,14 @@ def told(command: Command) -> bytes:
         return f"unsubscribe {_key(command.key)}".encode()
     if isinstance(command, Identify):
         password = f" with password {command.password}" if command.password else ""
-        return f"identify {command.name}{password}".encode()
+        sole = f" as {command.sole}" if command.sole else ""
+        return f"identify {command.name}{sole}{password}".encode()
+    if isinstance(command, Consume):
+        kind = "" if command.queue.shared else ", everyone"
+        return f"consume {_key(command.key)} from {command.queue.name}{kind}".encode()
+    if isinstance(command, Acknowledge):
+        offsets = " ".join(map(str, command.offsets))
+        return f"acknowledge {_key(command.key)}: {offsets}".encode()
     if isinstance(command, Advertise):
         return f"advertise {command.topic}".encode()
     assert isinstance(command, Confirm)
@@ -340,16 +399,18 @@ def _with(headers: Headers) -> bytes:
 class Conversation:
     """One connection with a broker that agrees to everything, unless a step says otherwise."""
 
-    def __init__(self, protocol: str, terms: Terms) -> None:
-        self.session = REGISTRY[protocol].session(terms)
+    def __init__(self, protocol: str, terms: Terms, settings: Any) -> None:
+        self.session = REGISTRY[protocol].session(terms, settings)
         self.closed = False
         self._answer = bytearray()
         self._commands: list[Command] = []
+        self._awaits: tuple[int, ...] = ()
         self._refuse: Refusal | None = None
 
     def perform(self, step: Step, feed: Feed = Feed.WHOLE, trailing: bytes = b"") -> None:
         self._answer.clear()
         self._commands.clear()
+        self._awaits = ()
         self._refuse = step.refuse
         what = step.what
         if isinstance(what, Send):
@@ -358,6 +419,14 @@ class Conversation:
         elif isinstance(what, Deliver):
             self._answer += b"".join(self.session.encode(what.batch, what.to))
             self._answer += self.session.mark(what.batch.end)
+        elif isinstance(what, Offer):
+            room = self.session.room(what.batch.run)
+            batch = what.batch.part(what.batch.offset, what.batch.offset + room)
+            buffers, awaits = self.session.send(batch, what.key, what.again)
+            self._answer += b"".join(buffers)
+            self._awaits = tuple(awaits)
+        elif isinstance(what, Retract):
+            self.session.retract(what.key, what.offsets)
         elif isinstance(what, Idle):
             self._react(self.session.idle(what.position))
         else:
@@ -369,6 +438,7 @@ class Conversation:
     def verify(self, step: Step, name: str) -> None:
         expect([step.answer], [self.answer], f"{name}: the answer")
         expect(step.told, map(told, merged_runs(self._commands)), f"{name}: the commands")
+        assert self._awaits == step.awaits, f"{name}: to be acknowledged: {self._awaits}"
         assert self.closed == step.closed, f"{name}: the connection is closed: {self.closed}"
 
     @property
@@ -387,7 +457,7 @@ class Conversation:
             self._react(command)
             return
         self._commands.append(command)
-        if isinstance(command, Confirm):
+        if isinstance(command, Confirm | Acknowledge):
             return
         if self._refuse is not None:
             self._react(self.session.refuse(command, self._refuse))
@@ -402,10 +472,10 @@ class Conversation:
 
 
 def merged_runs(commands: Iterable[Command]) -> Iterator[Command]:
-    """Cutting the bytes cuts runs; put them together again."""
-    pending: Publish | None = None
+    """Cutting the bytes cuts runs and acknowledgements; put them together again."""
+    pending: Publish | Acknowledge | None = None
     for command in commands:
-        if isinstance(command, Publish):
+        if isinstance(command, Publish | Acknowledge):
             if pending is not None and _alike(pending, command):
                 command = _joined(pending, command)
             elif pending is not None:
@@ -420,30 +490,29 @@ def merged_runs(commands: Iterable[Command]) -> Iterator[Command]:
         yield pending
 
 
-def _alike(one: Publish, other: Publish) -> bool:
-    a, b = one.run, other.run
-    return (a.topic, a.publisher, a.headers, one.echo) == (
-        b.topic,
-        b.publisher,
-        b.headers,
-        other.echo,
-    )
+def _alike(one: Publish | Acknowledge, other: Publish | Acknowledge) -> bool:
+    return _shared(one) == _shared(other)
 
 
-def _joined(one: Publish, other: Publish) -> Publish:
-    run = Run(
-        one.run.topic,
-        [*one.run.payloads, *other.run.payloads],
-        protocol=one.run.protocol,
-        publisher=one.run.publisher,
-        headers=one.run.headers,
-    )
-    return Publish(run, one.answer + other.answer, one.echo)
+def _shared(command: Publish | Acknowledge) -> tuple[object, ...]:
+    if isinstance(command, Acknowledge):
+        return (command.key,)
+    run = command.run
+    return run.topic, run.publisher, run.headers, command.echo, command.once, command.again
+
+
+def _joined(one: Publish | Acknowledge, other: Publish | Acknowledge) -> Publish | Acknowledge:
+    if isinstance(one, Acknowledge):
+        assert isinstance(other, Acknowledge)
+        return Acknowledge(one.key, [*one.offsets, *other.offsets])
+    assert isinstance(other, Publish)
+    run = one.run.like([*one.run.payloads, *other.run.payloads])
+    return Publish(run, one.answer + other.answer, one.echo, None, one.once, one.again)
 
 
 def play(vector: Vector, greeting: str, feed: Feed) -> None:
     """Play a vector against the broker's codec and verify each step."""
-    conversation = Conversation(vector.protocol, vector.terms)
+    conversation = Conversation(vector.protocol, vector.terms, vector.settings)
     expect([greeting], [conversation.session.greet()], "the greeting")
     for step in vector.introduction:
         conversation.perform(step)

@@ -7,18 +7,21 @@ bytes out. It never waits, never asks the clock and never touches a socket.
                        each out before it asks for the next, so a refusal can change the state.
     encode(batch, …)   a batch for the client's subscriptions → buffers to send
     mark(position)     behind a batch → bytes that the client answers, where the protocol can
+    room(run)          how many messages of a queue the client's window has room for
+    send(batch, …)     a batch of a queue → buffers to send, and what the client will acknowledge
     refuse(command, …) the broker declined a command → what to do about it
     idle(position)     nothing happened for a while → a sign of life, or the end
     farewell(error)    the broker ends the connection → last words
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headwater.commands import Command, Subscription
 from headwater.errors import HeadwaterError, Refusal
-from headwater.message import Batch, Headers
+from headwater.message import Batch, Headers, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,10 @@ class Terms:
     peer: str
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
-    keepalive_misses: int = 3
+    #: When the connection was made, in seconds since 1970.
+    now: float = 0.0
+    #: It is inside TLS.
+    secure: bool = False
 
 
 class Session(ABC):
@@ -36,8 +42,12 @@ class Session(ABC):
 
     #: The client has said what it came for; until then the handshake's time limit runs.
     established: bool = False
-    #: `idle` has something to say when the connection is silent.
-    keeps_alive: bool = False
+    #: After so many seconds without a sign of life, `idle` is asked. None: never.
+    idle_after: float | None = None
+    #: What the broker sends is a sign of life too.
+    sending_is_life: bool = False
+    #: The session that goes on in place of this one, from the next bytes on.
+    successor: "Session | None" = None
 
     def greet(self) -> bytes:
         """What the broker says first."""
@@ -51,6 +61,17 @@ class Session(ABC):
 
     def mark(self, position: int) -> bytes:
         return b""
+
+    def room(self, run: Run) -> int:
+        return sys.maxsize
+
+    def send(
+        self, batch: Batch, key: tuple[str, str], again: bool
+    ) -> tuple[list[bytes], Sequence[int]]:
+        raise NotImplementedError("this protocol has no queues")
+
+    def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:  # noqa: B027
+        """These messages of a queue are no longer the client's to acknowledge."""
 
     @abstractmethod
     def refuse(self, command: Command, error: Refusal) -> Command | None: ...
@@ -81,6 +102,8 @@ class Delivered:
     topic: str
     payloads: Sequence[bytes]
     headers: Headers = ()
+    #: What to send for each of them when the application is done with it; empty: nothing.
+    receipts: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ nothing is buffered for the client beyond the limit, except a single batch that 
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from headwater.commands import Close, Command, Respond, Subscription
@@ -44,7 +45,6 @@ class Host(Protocol):
     clock: Clock
     output_buffer_bytes: int
     handshake_seconds: float
-    keepalive_seconds: float
 
     def arrived(self, connection: "Connection") -> tuple[Session, Peer] | None:
         """Take the connection in. None: it was turned away."""
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._host = host
         self._closing = False
         self._held: set[str] = set()  # why it is not read from
-        self._made_at = self._active_at = 0  # by the clock's ticks
+        self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._admitted = False
 
     # asyncio calls these
@@ -76,10 +76,7 @@ class Connection(asyncio.Protocol):
         self.session, self.peer = admitted
         self._admitted = True
         self._made_at = self._active_at = self._host.clock.now
-        first_look = min(self._host.handshake_seconds, self._host.keepalive_seconds)
-        self._host.clock.add(first_look, self._look)
-        if greeting := self.session.greet():
-            transport.write(greeting)
+        self._begin()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -89,6 +86,10 @@ class Connection(asyncio.Protocol):
             self.peer.handle(command)
             if self._closing:
                 return
+        if self.session.successor is not None:
+            self.session = self.session.successor
+            self._begin()
+            self.data_received(b"")
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now
@@ -104,6 +105,12 @@ class Connection(asyncio.Protocol):
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
+
+    def _begin(self) -> None:
+        patience = self._host.handshake_seconds, self.session.idle_after
+        self._host.clock.add(min(x for x in patience if x is not None), self._look)
+        if greeting := self.session.greet():
+            self.transport.write(greeting)
 
     # The broker calls these
 
@@ -122,6 +129,25 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.writelines(buffers)
         return True
+
+    def offer(
+        self, batch: Batch, key: tuple[str, str], again: bool, most: int
+    ) -> tuple[int, Sequence[int]] | None:
+        room = 0 if self._closing else min(most, self.session.room(batch.run))
+        if room <= 0:
+            return None
+        batch = batch.part(batch.offset, batch.offset + room)
+        buffered = self.transport.get_write_buffer_size()
+        if buffered and buffered + batch.run.size > self._host.output_buffer_bytes:
+            self._notice_when_drained()
+            return None
+        buffers, awaited = self.session.send(batch, key, again)
+        self.transport.writelines(buffers)
+        self._sent_at = self._host.clock.now
+        return batch.end, awaited
+
+    def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:
+        self.session.retract(key, offsets)
 
     def respond(self, answer: bytes) -> None:
         if self._closing:
@@ -182,10 +208,13 @@ class Connection(asyncio.Protocol):
                 return left
             self.dismiss(Refusal(Code.UNAVAILABLE, "the handshake took too long"))
             return None
-        period = self._host.keepalive_seconds
-        if not self.session.keeps_alive:
+        period = self.session.idle_after
+        if period is None:
             return None
-        silent = self._host.clock.seconds_since(self._active_at)
+        alive_at = self._active_at
+        if self.session.sending_is_life:
+            alive_at = max(alive_at, self._sent_at)
+        silent = self._host.clock.seconds_since(alive_at)
         if silent < period or self.transport.get_write_buffer_size():
             return max(period - silent, TICK_SECONDS)
         reaction = self.session.idle(self.peer.position)

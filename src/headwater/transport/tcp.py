@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.errors import Code, HeadwaterError, Refusal
-from headwater.protocols import Protocol
 from headwater.protocols.base import Session, Terms
 from headwater.transport.clock import Clock
 from headwater.transport.connection import Connection, Peer
@@ -26,8 +26,6 @@ class Bounds:
     topic_bytes: int = 1024
     output_buffer_bytes: int = 1024 * 1024
     handshake_seconds: float = 10.0
-    keepalive_seconds: float = 10.0
-    keepalive_misses: int = 3
 
 
 class Connections:
@@ -65,14 +63,16 @@ class Connections:
 class Listener:
     """One protocol on one address: the host of its connections."""
 
-    def __init__(self, protocol: Protocol, connections: Connections) -> None:
+    def __init__(
+        self, name: str, session: Callable[[Terms], Session], connections: Connections
+    ) -> None:
         bounds = connections.bounds
-        self._protocol = protocol
+        self._name = name
+        self._session = session
         self._connections = connections
         self.clock = connections.clock
         self.output_buffer_bytes = bounds.output_buffer_bytes
         self.handshake_seconds = bounds.handshake_seconds
-        self.keepalive_seconds = bounds.keepalive_seconds
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
@@ -84,8 +84,8 @@ class Listener:
             )
         except OSError as error:
             raise HeadwaterError(
-                f"cannot listen for {self._protocol.name} on {host}:{port}: {error.strerror}; "
-                f'choose another address with [listen] {self._protocol.name} = "host:port"'
+                f"cannot listen for {self._name} on {host}:{port}: {error.strerror}; "
+                f'choose another address with [listen] {self._name} = "host:port"'
             ) from None
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
@@ -98,8 +98,9 @@ class Listener:
         everyone, bounds = self._connections, self._connections.bounds
         peername = connection.transport.get_extra_info("peername")
         address = f"{peername[0]}:{peername[1]}" if peername else "unknown"
-        session = self._protocol.session(
-            Terms(address, bounds.message_bytes, bounds.topic_bytes, bounds.keepalive_misses)
+        secure = connection.transport.get_extra_info("sslcontext") is not None
+        session = self._session(
+            Terms(address, bounds.message_bytes, bounds.topic_bytes, time.time(), secure)
         )
         if everyone.full or everyone.draining:
             why = "shutting down" if everyone.draining else "at its limit of connections"

@@ -1,7 +1,7 @@
 """BPSP as a pure codec: wire.py has the bytes, server.py and client.py the two sides."""
 
 from headwater.protocols.bpsp.client import Client
-from headwater.protocols.bpsp.server import ServerSession
+from headwater.protocols.bpsp.server import ServerSession, Settings
 from headwater.protocols.bpsp.wire import (
     ACK,
     CONNECT,
@@ -37,6 +37,7 @@ __all__ = [
     "UNSUB",
     "Client",
     "ServerSession",
+    "Settings",
     "format_headers",
     "frame",
     "parse_headers",

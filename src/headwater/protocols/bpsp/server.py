@@ -79,10 +79,18 @@ class Request:
         return bool(self.flag & ACK)
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Nothing to choose, so far."""
+
+
+DEFAULTS = Settings()
+
+
 class ServerSession(Session):
     """The broker's side."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
         self._terms = terms
         self._intake = Intake()
         self._closed = False

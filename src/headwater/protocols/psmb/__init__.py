@@ -1,7 +1,7 @@
 """PSMB as a pure codec: wire.py has the bytes, server.py and client.py the two sides."""
 
 from headwater.protocols.psmb.client import Client
-from headwater.protocols.psmb.server import ServerSession, State
+from headwater.protocols.psmb.server import ServerSession, Settings, State
 from headwater.protocols.psmb.wire import (
     BAD_COMMAND,
     BYE,
@@ -28,6 +28,7 @@ __all__ = [
     "VERSIONS",
     "Client",
     "ServerSession",
+    "Settings",
     "State",
     "encode_messages",
     "message_header",

@@ -20,6 +20,7 @@ position moves.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 
 from headwater import topics
@@ -75,12 +76,22 @@ class State(IntEnum):
     CLOSED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    keepalive_seconds: float = 10.0
+    keepalive_misses: int = 3
+
+
+DEFAULTS = Settings()
+
+
 class ServerSession(Session):
     """The broker's side."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
         self.state = State.HANDSHAKE
         self._terms = terms
+        self._settings = settings
         self._intake = Intake()
         self._version = 0
         self._topic = ""
@@ -93,11 +104,11 @@ class ServerSession(Session):
         return self.state in (State.PUBLISHING, State.SUBSCRIBED)
 
     @property
-    def keeps_alive(self) -> bool:  # type: ignore[override]
+    def idle_after(self) -> float | None:  # type: ignore[override]
         # In version 1 the passive side sends no NOP, and toward a publisher that is the broker.
-        return self.state is State.SUBSCRIBED or (
-            self.state is State.PUBLISHING and self._version >= 2
-        )
+        if self.state is State.CLOSED or (self.state is State.PUBLISHING and self._version < 2):
+            return None
+        return self._settings.keepalive_seconds
 
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
@@ -144,7 +155,7 @@ class ServerSession(Session):
         return self._end(BYE, str(error))
 
     def idle(self, position: int) -> Command | None:
-        if self._missed >= self._terms.keepalive_misses:
+        if self._missed >= self._settings.keepalive_misses:
             return self._end(b"", f"{self._missed} NOPs were left unanswered")
         self._missed += 1
         return Respond(self._ask(position))

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from headwater.client.link import Inbox
+from headwater.client.link import Inbox, Receipt
 from headwater.message import Headers
 
 MESSAGE_BYTES = 1 << 30  # what a client accepts from a broker it chose itself
+# So many messages are acknowledged together while more of them are at hand.
+RECEIPTS_TOGETHER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class Client(ABC):
         self._port = port
         self._inbox = Inbox()
         self._messages: deque[Message] = deque()
+        self._receipts: deque[bytes] = deque()  # of those messages, where they need one
+        self._done: list[bytes] = []  # receipts to be sent
+        self._taken = False  # the application has a message that it may still be working on
+        self._acknowledge: Receipt = _ignore
 
     @abstractmethod
     async def publish(
@@ -61,15 +67,40 @@ class Client(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:  # otherwise the application may not be done with the last message
+            self._finish()
+            self._flush()
         await self.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
+        """The next message. To ask for it says that the application is done with the one before,
+        which is then acknowledged where the protocol does so."""
+        self._finish()
         while not self._messages:
-            batch = await self._inbox.take()
+            self._flush()
+            batch, self._acknowledge = await self._inbox.take()
+            self._receipts.extend(batch.receipts)
             self._messages.extend(
                 [Message(batch.topic, payload, batch.headers) for payload in batch.payloads]
             )
+        if len(self._done) >= RECEIPTS_TOGETHER:
+            self._flush()
+        self._taken = True
         return self._messages.popleft()
+
+    def _finish(self) -> None:
+        if self._taken and self._receipts:
+            self._done.append(self._receipts.popleft())
+        self._taken = False
+
+    def _flush(self) -> None:
+        if self._done:
+            self._acknowledge(b"".join(self._done))
+            self._done.clear()
+
+
+def _ignore(receipts: bytes) -> None:
+    pass

@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import cast
 
 from headwater.errors import Disconnected, HeadwaterError, Refusal
@@ -29,22 +30,26 @@ LONGEST_DELAY = 5.0
 INBOX_BATCHES = 64
 
 
+#: Sends the receipt of a message to the connection that it came from, if that is still there.
+Receipt = Callable[[bytes], None]
+
+
 class Inbox:
     """What has arrived and was not taken yet. A full inbox stops the links that fill it."""
 
     def __init__(self) -> None:
-        self._items: deque[Delivered | HeadwaterError] = deque()
+        self._items: deque[tuple[Delivered, Receipt] | HeadwaterError] = deque()
         self._arrived = asyncio.Event()
         self._links: set[Link] = set()
 
-    def put(self, item: Delivered | HeadwaterError, link: "Link") -> None:
+    def put(self, item: tuple[Delivered, Receipt] | HeadwaterError, link: "Link") -> None:
         self._items.append(item)
         self._arrived.set()
         if len(self._items) >= INBOX_BATCHES:
             self._links.add(link)
             link.pause_reading()
 
-    async def take(self) -> Delivered:
+    async def take(self) -> tuple[Delivered, Receipt]:
         while not self._items:
             self._arrived.clear()
             await self._arrived.wait()
@@ -164,7 +169,7 @@ class Link(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Delivered):
-            self._inbox.put(event, self)
+            self._inbox.put((event, partial(self._acknowledge, self._session)), self)
         elif isinstance(event, Answered):
             self._settle(event.error)
         elif isinstance(event, Pinged) and self._transport is not None:
@@ -174,6 +179,10 @@ class Link(asyncio.Protocol):
                 self._greeted.set_result(None)
         elif isinstance(event, Ended):
             self._lose(event.reason)
+
+    def _acknowledge(self, session: ClientSession, receipts: bytes) -> None:
+        if self._transport is not None and self._session is session:
+            self._transport.write(receipts)
 
     def _settle(self, error: Refusal | None) -> None:
         if not self._requests:

@@ -10,6 +10,12 @@ from typing import overload
 
 Headers = tuple[tuple[str, str], ...]
 
+#: The header that says how often a message may reach a consumer, where its publisher said so: "0"
+#: at most once, "2" exactly once. Without it: at least once.
+QOS = "qos"
+AT_MOST_ONCE = (QOS, "0")
+EXACTLY_ONCE = (QOS, "2")
+
 
 # Of how many kinds of subscribers a run keeps the bytes.
 MOST_VARIANTS = 4

@@ -71,6 +71,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(settled.wait(), SETTLE_SECONDS)
         await self.connections.dismiss(FAREWELL_SECONDS)
+        self.broker.close()
         await self.engine.close()
 
 

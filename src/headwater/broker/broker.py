@@ -9,28 +9,76 @@ It knows topics, subscriptions and positions, and no protocol. The straight way 
 """
 
 import logging
+import time
 from collections.abc import Sequence
 
+from headwater.broker.cursor import Cursor
+from headwater.broker.dead import DeadLetters
+from headwater.broker.feed import Consumer
 from headwater.broker.peer import Peer
+from headwater.broker.queue import Queue
+from headwater.broker.repeats import Repeats, is_remembered
 from headwater.broker.router import Router, Subscription
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine, Settled
 from headwater.message import Batch, Run
+from headwater.queues import QueueSpec
 
 logger = logging.getLogger(__name__)
 
+# How long a repeat of a message that is to be stored exactly once is recognised.
+REPEAT_SECONDS = 120.0
+READ_BYTES = 4 * 1024 * 1024
+# When the last of those messages came, so that a restart need not search the log for them.
+LAST_ONCE = "the last message to be stored exactly once"
+UNNOTED_MICROSECONDS = 1_000_000
+
 
 class Broker:
-    def __init__(self, engine: Engine, subscriptions: int = 100_000) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        subscriptions: int = 100_000,
+        repeat_seconds: float = REPEAT_SECONDS,
+    ) -> None:
         self.engine = engine
         #: How many subscriptions a connection may have.
         self.most_subscriptions = subscriptions
-        self.router: Router[Subscriber] = Router()
+        self.router: Router[Cursor] = Router()
+        self.queues: dict[str, Queue] = {}
+        self.dead = DeadLetters(self)
+        self.repeats = Repeats(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
+        self._consumers = 0
+        self._sole: dict[str, Peer] = {}  # names that one connection may have at a time
         engine.attach(self)
+
+    async def recall(self) -> None:
+        """Read from the log what may be repeated now: call this once, before anyone connects."""
+        since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
+        if (self.engine.notes.load_cursor(LAST_ONCE) or 0) < since:
+            # Nothing to recall, but what came in the moment before a crash and was not noted.
+            since = max(since, self.engine.timestamp - UNNOTED_MICROSECONDS)
+        position = await self.engine.offset_at(since)
+        stop = self.engine.watermark
+        while position < stop:
+            batches, position = await self.engine.read(position, lambda topic: True, READ_BYTES)
+            for batch in batches:
+                if is_remembered(batch.run):
+                    self.repeats.remember(batch.run, batch.offset)
+
+    def remember(self, run: Run, batch: Batch) -> None:
+        """A repeat of these messages is not to be stored."""
+        self.repeats.remember(run, batch.offset)
+        self.engine.notes.save_cursor(LAST_ONCE, batch.timestamp)
+
+    def close(self) -> None:
+        self.dead.close()
+        for queue in self.queues.values():
+            queue.close()
 
     def join(self, outlet: Outlet) -> Peer:
         """A connection arrives."""
@@ -48,7 +96,7 @@ class Broker:
         return batch
 
     def committed(self, batches: Sequence[Batch]) -> None:
-        if self._durable:
+        if self._durable or self._consumers:
             for batch in batches:
                 for subscriber, subscriptions in self.router.route(batch.run.topic).durable:
                     subscriber.push(batch, subscriptions)
@@ -56,6 +104,33 @@ class Broker:
     def rewound(self, end: int) -> None:
         for subscriber in self._subscribers:
             subscriber.rewind(end)
+        for queue in self.queues.values():
+            queue.rewind(end)
+        self.repeats.rewind(end)
+
+    def queue(self, spec: QueueSpec) -> Queue:
+        """The queue of that name, which begins to exist now if it does not yet."""
+        queue = self.queues.get(spec.name)
+        if queue is None:
+            queue = self.queues[spec.name] = Queue(self, spec, self.dead.bury)
+        return queue
+
+    def consume(self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet) -> Consumer:
+        self._consumers += 1
+        return self.queue(spec).add(key, outlet)
+
+    def abandon(self, consumer: Consumer) -> None:
+        self._consumers -= 1
+        consumer.queue.remove(consumer)
+
+    def claim(self, name: str, peer: Peer) -> None:
+        """Have a name that no other connection has."""
+        if self._sole.setdefault(name, peer) is not peer:
+            raise Refusal(Code.ALREADY_EXISTS, f"{name} is connected already")
+
+    def release(self, peer: Peer) -> None:
+        for name in [name for name, holder in self._sole.items() if holder is peer]:
+            del self._sole[name]
 
     def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
@@ -71,17 +146,17 @@ class Broker:
     def resume(self, subscriber: Subscriber) -> None:
         """Let a durable subscriber go on where it stopped; a new one starts at the beginning."""
         assert subscriber.name is not None
-        position = self.engine.load_cursor(subscriber.name)
+        position = self.engine.notes.load_cursor(subscriber.name)
         if position is None:
             position = self.engine.start
-            self.engine.save_cursor(subscriber.name, position)
+            self.engine.notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
 
-    def add(self, subscription: Subscription[Subscriber]) -> None:
+    def add(self, subscription: Subscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
         self.router.add(subscription)
 
-    def drop(self, subscription: Subscription[Subscriber]) -> None:
+    def drop(self, subscription: Subscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
         self.router.remove(subscription)
 

@@ -4,13 +4,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.cursor import Cursor
 from headwater.broker.router import Subscription
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import (
+    Acknowledge,
     Advertise,
     Close,
     Command,
     Confirm,
+    Consume,
     Identify,
     Outlet,
     Publish,
@@ -19,9 +22,11 @@ from headwater.commands import (
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.message import Run
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+    from headwater.broker.feed import Consumer
 
 # Why a connection is not read from.
 LOG = "the log is behind"
@@ -34,6 +39,8 @@ class Peer:
         self._engine = broker.engine
         self._outlet = outlet
         self._subscriber: Subscriber | None = None
+        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._sole = False  # it has a name that others cannot have
         self._published = 0  # the end of the last batch it published
         self._left = False
         self._waiting_for_log = False
@@ -55,12 +62,23 @@ class Peer:
             self._subscriber.pump()
             if not self._subscriber.overcommitted:
                 self._outlet.resume(OWN)
+        self._unblock()
+
+    def _unblock(self) -> None:
+        """The window of a connection is for all queues that it consumes."""
+        for consumer in self._consumers.values():
+            if consumer.blocked:
+                consumer.queue.resume(consumer)
 
     def leave(self) -> None:
         """The connection is gone."""
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
+        for consumer in self._consumers.values():
+            self._broker.abandon(consumer)
+        if self._sole:
+            self._broker.release(self)
 
     def dismiss(self, error: Refusal) -> None:
         self._outlet.dismiss(error)
@@ -71,7 +89,12 @@ class Peer:
 
     def _publish(self, command: Publish) -> None:
         exclude = None if command.echo else self._subscriber
-        batch = self._broker.publish(command.run, partial(self._settled, command), exclude)
+        run = self._without_repeats(command) if command.again else command.run
+        if run is None:
+            return
+        batch = self._broker.publish(run, partial(self._settled, command), exclude)
+        if command.once:
+            self._broker.remember(run, batch)
         self._published = batch.end
         if command.answer:
             self._engine.hurry()
@@ -83,6 +106,19 @@ class Peer:
             exclude.skip(batch)
             if exclude.overcommitted:
                 self._outlet.pause(OWN)
+
+    def _without_repeats(self, command: Publish) -> Run | None:
+        """What was not accepted before. None: all of it was, and the answer follows by itself."""
+        fresh = self._broker.repeats.fresh(command.run)
+        if len(fresh) == len(command.run):
+            return command.run
+        if fresh:
+            return command.run.like(fresh)
+        # What this repeats may not be durable yet, and is somewhere before the end.
+        self._published = self._engine.end
+        self._engine.when_durable(self._engine.end, partial(self._settled, command))
+        self._engine.hurry()
+        return None
 
     def _relieved(self) -> None:
         self._waiting_for_log = False
@@ -107,7 +143,9 @@ class Peer:
         if subscriber is None:
             subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
         since = 0 if command.durable else self._engine.end
-        subscription = Subscription(command.key, command.filter, subscriber, since)
+        subscription: Subscription[Cursor] = Subscription(
+            command.key, command.filter, subscriber, since
+        )
         self._broker.add(subscription)
         self._answer(command.answer)
         if command.durable is not None:
@@ -120,7 +158,27 @@ class Peer:
         self._broker.drop(subscriptions[command.key])
         self._answer(command.answer)
 
+    def _consume(self, command: Consume) -> None:
+        known = command.key in self._consumers
+        most = self._broker.most_subscriptions
+        if not known and len(self._consumers) >= most:
+            raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
+        self._answer(command.answer)
+        if not known:
+            consumer = self._broker.consume(command.queue, command.key, self._outlet)
+            self._consumers[command.key] = consumer
+            consumer.queue.start(consumer)
+
+    def _acknowledge(self, command: Acknowledge) -> None:
+        consumer = self._consumers.get(command.key)
+        if consumer is not None:
+            consumer.queue.acknowledge(consumer, command.offsets)
+            self._unblock()
+
     def _identify(self, command: Identify) -> None:
+        if command.sole:
+            self._broker.claim(command.sole, self)
+            self._sole = True
         self._answer(command.answer)
 
     def _respond(self, command: Respond) -> None:
@@ -154,6 +212,8 @@ _HANDLERS: dict[type, Callable[[Peer, Any], None]] = {
     Publish: Peer._publish,
     Subscribe: Peer._subscribe,
     Unsubscribe: Peer._unsubscribe,
+    Consume: Peer._consume,
+    Acknowledge: Peer._acknowledge,
     Identify: Peer._identify,
     Respond: Peer._respond,
     Confirm: Peer._confirm,

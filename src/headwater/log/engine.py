@@ -30,8 +30,29 @@ class Listener(Protocol):
         """Everything from `end` on was not stored; its offsets will be given out again."""
 
 
+class Notes(Protocol):
+    """What has to be remembered beside the log. On disk within 100 ms, and before the engine's
+    `close` returns."""
+
+    def load_cursor(self, name: str) -> int | None:
+        """The remembered position of a durable subscription."""
+
+    def save_cursor(self, name: str, offset: int) -> None: ...
+
+    def load_queue(self, name: str) -> bytes | None:
+        """The remembered state of a queue."""
+
+    def save_queue(self, name: str, snapshot: Callable[[], bytes]) -> None:
+        """Remember the state of a queue as it is when it is written: `snapshot` is called then."""
+
+    def queue_names(self) -> list[str]: ...
+
+
 class Engine(Protocol):
     """One totally ordered log."""
+
+    @property
+    def notes(self) -> Notes: ...
 
     @property
     def start(self) -> int: ...
@@ -39,6 +60,10 @@ class Engine(Protocol):
     def watermark(self) -> int: ...
     @property
     def end(self) -> int: ...
+    @property
+    def timestamp(self) -> int:
+        """When the newest message came, in microseconds since 1970."""
+
     @property
     def congested(self) -> bool:
         """Too much is waiting for the disk: publishers should pause."""
@@ -68,14 +93,11 @@ class Engine(Protocol):
     def recent(self, offset: int) -> Batch | None:
         """The batch that holds `offset`, if it is still in memory."""
 
+    async def offset_at(self, timestamp: int) -> int:
+        """The first durable offset whose message came at that time (µs) or later."""
+
     async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
         """Durable batches from `offset` on that hold wanted topics, and the offset to go on from.
 
         An `offset` before `start` reads from `start`.
         """
-
-    def load_cursor(self, name: str) -> int | None:
-        """The remembered position of a durable subscription."""
-
-    def save_cursor(self, name: str, offset: int) -> None:
-        """Remember a position; on disk within 100 ms, and before `close` returns."""

@@ -5,7 +5,7 @@
                                         │
     committed ◀──────────────────────  syncer: sync, report ────▶ log/*.log
     read ◀─────────────────────────▶  readers ◀───────────────── log/*.log
-    save_cursor ───────────────────▶  state ────────────────────▶ state.db
+    notes ─────────────────────────▶  keeper ───────────────────▶ state.db
 
 Everything public runs in the event loop, and only there are offsets given out. The threads get
 finished batches and give back results.
@@ -15,7 +15,6 @@ import asyncio
 import errno
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from typing import TypeVar
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded.file import sync_directory
+from headwater.log.embedded.notes import Notes
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import State
 from headwater.log.embedded.store import Store
@@ -44,7 +44,6 @@ CONGESTED_BYTES = 8 * 1024 * 1024
 # frame and a sync for every single message.
 GATHER_SECONDS = 0.002
 GATHER_BYTES = 128 * 1024
-CURSOR_SECONDS = 0.05
 # After a failed write: how often to look for room, and how much of it there should be.
 PROBE_SECONDS = 0.25
 ROOM_BYTES = 1024 * 1024
@@ -67,8 +66,7 @@ class EmbeddedEngine:
         self._directory = directory
         self._settings = settings
         self._store = store
-        self._state = state
-        self._cursors = state.cursors()
+        self.notes = Notes(state)
         self._listeners: list[Listener] = []
         self._watermark = self._end = store.end
         self._timestamp = store.last_timestamp
@@ -81,9 +79,7 @@ class EmbeddedEngine:
         self._relieved: list[Callable[[], None]] = []
         self._backlog = 0
         self._refusal: str | None = None
-        self._dirty: dict[str, int] = {}  # cursors to be saved
         self._readers = ThreadPoolExecutor(2, "log-reader")
-        self._keeper = ThreadPoolExecutor(1, "log-state")
         self._sealer = Sealer(store)
         self._syncer = Syncer(
             store,
@@ -119,10 +115,8 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._syncer.join)
         await asyncio.to_thread(self._sealer.join)
         await asyncio.sleep(0)  # the syncer's last report is in the loop by now
-        self._save_cursors_soon()
-        await asyncio.to_thread(self._keeper.shutdown)
+        await self.notes.close()
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        self._state.close()
         self._store.close()
 
     def attach(self, listener: Listener) -> None:
@@ -147,6 +141,10 @@ class EmbeddedEngine:
     @property
     def end(self) -> int:
         return self._end
+
+    @property
+    def timestamp(self) -> int:
+        return self._timestamp
 
     @property
     def congested(self) -> bool:
@@ -255,6 +253,10 @@ class EmbeddedEngine:
     def recent(self, offset: int) -> Batch | None:
         return self._tail.find(offset)
 
+    async def offset_at(self, timestamp: int) -> int:
+        found = await self._loop.run_in_executor(self._readers, self._store.offset_at, timestamp)
+        return min(found, self._watermark)
+
     async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
         return await self._loop.run_in_executor(
             self._readers, self._store.read, offset, wanted, max_bytes, self._watermark
@@ -267,30 +269,3 @@ class EmbeddedEngine:
         dropped = self._store.retain(self._settings.retention_bytes, oldest)
         if dropped is not None:
             logger.info("retention dropped the offsets %d to %d", dropped[0], dropped[1] - 1)
-
-    # Positions
-
-    def load_cursor(self, name: str) -> int | None:
-        return self._cursors.get(name)
-
-    def save_cursor(self, name: str, offset: int) -> None:
-        self._cursors[name] = offset
-        if not self._dirty:
-            self._loop.call_later(CURSOR_SECONDS, self._save_cursors_soon)
-        self._dirty[name] = offset
-
-    def _save_cursors_soon(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        if dirty:
-            self._keeper.submit(self._save_cursors, dirty)
-
-    def _save_cursors(self, dirty: dict[str, int]) -> None:
-        try:
-            self._state.save_cursors(dirty)
-        except sqlite3.Error as error:
-            logger.error("positions of subscriptions were not saved: %s", error)
-            self._loop.call_soon_threadsafe(self._retry_cursors, dirty)
-
-    def _retry_cursors(self, unsaved: dict[str, int]) -> None:
-        for name in unsaved:  # what has changed since is newer
-            self.save_cursor(name, self._cursors[name])

@@ -1,8 +1,4 @@
-"""Small state that changes in place, in SQLite: the positions of durable subscriptions.
-
-Positions change with every proof of delivery, so they are gathered in memory and written a few
-times a second. What a crash takes with it is delivered again.
-"""
+"""Small state that changes in place, in SQLite: where durable subscriptions and queues are."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -13,6 +9,10 @@ CREATE TABLE IF NOT EXISTS cursors (
     name     TEXT PRIMARY KEY,
     position INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS queues (
+    name     TEXT PRIMARY KEY,
+    content  BLOB NOT NULL
+);
 """
 
 
@@ -20,6 +20,7 @@ class State:
     """Opened in one thread, used by another, never by two at once."""
 
     def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)  # it may hold secrets of clients
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.execute("PRAGMA journal_mode = WAL")
         # Survives a crash of the broker; of the machine, all but the last moments.
@@ -29,10 +30,14 @@ class State:
     def cursors(self) -> dict[str, int]:
         return dict(self._database.execute("SELECT name, position FROM cursors"))
 
-    def save_cursors(self, cursors: Mapping[str, int]) -> None:
+    def queues(self) -> dict[str, bytes]:
+        return dict(self._database.execute("SELECT name, content FROM queues"))
+
+    def save(self, cursors: Mapping[str, int], queues: Mapping[str, bytes]) -> None:
         with self._database:
             self._database.execute("BEGIN")
             self._database.executemany("REPLACE INTO cursors VALUES (?, ?)", cursors.items())
+            self._database.executemany("REPLACE INTO queues VALUES (?, ?)", queues.items())
 
     def close(self) -> None:
         self._database.close()

@@ -1,0 +1,82 @@
+"""What has to be remembered beside the log: positions of subscriptions and the state of queues.
+
+They change with every proof of delivery, so changes are gathered in memory and written a few times
+a second by a thread of its own. What a crash takes with it is delivered again.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from headwater.log.embedded.state import State
+
+logger = logging.getLogger(__name__)
+
+# Well within the 100 ms that are promised, with time for the write.
+GATHER_SECONDS = 0.05
+
+
+class Notes:
+    """Used in the event loop only."""
+
+    def __init__(self, state: State) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._state = state
+        self._cursors = state.cursors()
+        self._queues = state.queues()
+        self._dirty_cursors: dict[str, int] = {}
+        self._dirty_queues: dict[str, Callable[[], bytes]] = {}
+        self._keeper = ThreadPoolExecutor(1, "log-state")
+
+    def load_cursor(self, name: str) -> int | None:
+        return self._cursors.get(name)
+
+    def save_cursor(self, name: str, offset: int) -> None:
+        self._cursors[name] = offset
+        self._write_soon()
+        self._dirty_cursors[name] = offset
+
+    def load_queue(self, name: str) -> bytes | None:
+        return self._queues.get(name)
+
+    def save_queue(self, name: str, snapshot: Callable[[], bytes]) -> None:
+        self._write_soon()
+        self._dirty_queues[name] = snapshot
+
+    def queue_names(self) -> list[str]:
+        return sorted(self._queues.keys() | self._dirty_queues.keys())
+
+    async def close(self) -> None:
+        self._write()
+        await asyncio.to_thread(self._keeper.shutdown)
+        self._state.close()
+
+    def _write_soon(self) -> None:
+        if not self._dirty_cursors and not self._dirty_queues:
+            self._loop.call_later(GATHER_SECONDS, self._write)
+
+    def _write(self) -> None:
+        cursors, self._dirty_cursors = self._dirty_cursors, {}
+        snapshots, self._dirty_queues = self._dirty_queues, {}
+        queues = {name: snapshot() for name, snapshot in snapshots.items()}
+        self._queues.update(queues)
+        if cursors or queues:
+            self._keeper.submit(self._save, cursors, queues)
+
+    def _save(self, cursors: dict[str, int], queues: dict[str, bytes]) -> None:
+        """In the keeper's thread."""
+        try:
+            self._state.save(cursors, queues)
+        except sqlite3.Error as error:
+            logger.error("positions were not saved: %s", error)
+            self._loop.call_soon_threadsafe(self._retry, list(cursors), list(queues))
+
+    def _retry(self, cursors: list[str], queues: list[str]) -> None:
+        for name in cursors:  # what has changed since is newer
+            self.save_cursor(name, self._cursors[name])
+        for name in queues:
+            if name not in self._dirty_queues:
+                content = self._queues[name]
+                self.save_queue(name, lambda content=content: content)  # type: ignore[misc]

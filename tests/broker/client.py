@@ -1,0 +1,85 @@
+"""A connection as the broker sees it, for tests of the broker without sockets or codecs."""
+
+from collections.abc import Sequence
+
+from headwater.broker.broker import Broker
+from headwater.commands import Acknowledge, Command, Consume, Publish, Subscription
+from headwater.errors import Refusal
+from headwater.message import Batch, Run
+from headwater.queues import QueueSpec
+
+KEY = ("queue", "")
+
+
+class Client:
+    """Takes what it is given, up to its window; acknowledges when it is told to."""
+
+    def __init__(self, broker: Broker, window: int = 1000) -> None:
+        self.window = window
+        self.held: dict[int, bytes] = {}
+        #: All that was ever delivered: offset, payload, and whether it may be a repeat.
+        self.delivered: list[tuple[int, bytes, bool]] = []
+        self.answers: list[bytes] = []
+        self.refused: list[Refusal] = []
+        self.closed = False
+        self.peer = broker.join(self)
+
+    def consume(self, spec: QueueSpec) -> None:
+        self.peer.handle(Consume(KEY, spec))
+
+    def acknowledge(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.held.pop(offset, None)
+        self.peer.handle(Acknowledge(KEY, offsets))
+
+    def publish(
+        self, topic: str, *payloads: bytes, once: bool = False, again: bool = False
+    ) -> None:
+        headers = (("qos", "2"),) if once else ()
+        run = Run(topic, list(payloads), protocol="test", publisher="me", headers=headers)
+        self.peer.handle(Publish(run, b"OK" * len(payloads), once=once, again=again))
+
+    def leave(self) -> None:
+        self.closed = True
+        self.peer.leave()
+
+    # What the broker calls
+
+    def offer(
+        self, batch: Batch, key: tuple[str, str], again: bool, most: int
+    ) -> tuple[int, Sequence[int]] | None:
+        room = min(most, self.window - len(self.held))
+        if room <= 0 or self.closed:
+            return None
+        batch = batch.part(batch.offset, batch.offset + room)
+        for offset, payload in enumerate(batch.run.payloads, batch.offset):
+            self.held[offset] = payload
+            self.delivered.append((offset, payload, again))
+        return batch.end, range(batch.offset, batch.end)
+
+    def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            self.held.pop(offset, None)
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+        self.delivered += [
+            (offset, payload, False)
+            for offset, payload in enumerate(batch.run.payloads, batch.offset)
+        ]
+        return True
+
+    def respond(self, answer: bytes) -> None:
+        self.answers.append(answer)
+
+    def refuse(self, command: Command, error: Refusal) -> None:
+        self.refused.append(error)
+
+    def pause(self, why: str) -> None: ...
+
+    def resume(self, why: str) -> None: ...
+
+    def close(self, answer: bytes, reason: str) -> None:
+        self.closed = True
+
+    def dismiss(self, error: Refusal) -> None:
+        self.closed = True

@@ -1,0 +1,57 @@
+"""WebSocket (RFC 6455) as pure code: frames, the opening handshake, and the base of both sides.
+
+It has no protocol of its own in the registry; the codecs that travel in WebSocket messages build
+on it.
+"""
+
+from headwater.protocols.websocket.client import WebSocketClient
+from headwater.protocols.websocket.frames import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    CloseCode,
+    Failed,
+    Message,
+    Reader,
+    TooLarge,
+    close_frame,
+    frame,
+    frames,
+    masked_frame,
+    masked_frames,
+)
+from headwater.protocols.websocket.handshake import (
+    HttpRefusal,
+    Request,
+    check_upgrade,
+    read_request,
+    switching,
+)
+from headwater.protocols.websocket.server import WebSocketSession
+
+__all__ = [
+    "BINARY",
+    "CLOSE",
+    "PING",
+    "PONG",
+    "TEXT",
+    "CloseCode",
+    "Failed",
+    "HttpRefusal",
+    "Message",
+    "Reader",
+    "Request",
+    "TooLarge",
+    "WebSocketClient",
+    "WebSocketSession",
+    "check_upgrade",
+    "close_frame",
+    "frame",
+    "frames",
+    "masked_frame",
+    "masked_frames",
+    "read_request",
+    "switching",
+]

@@ -50,6 +50,11 @@ fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
 docs: .venv/dev ## Write the generated parts of the documentation anew
 	@$(BIN)/python -m tests.generated_docs
 
+.PHONY: proto
+proto: .venv/dev ## Compile the protobuf messages of CrystalConnector
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
+		headwater/protocols/crystal/crystal.proto
+
 .PHONY: lock
 lock: .venv/dev ## Pin the newest versions that the project accepts
 	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header \

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.errors import Code, Refusal
-from headwater.filters import LevelFilter, RegexFilter
+from headwater.filters import BindingFilter, LevelFilter, RegexFilter
 
 words = st.sampled_from(["a", "b", "", "ab", "é", "a+", "*b", "."])
 topics = st.lists(words, min_size=1, max_size=5).map("/".join).filter(bool)
@@ -94,6 +94,91 @@ def test_wildcards_in_an_exact_filter_are_text() -> None:
     assert LevelFilter.exact("a/+").matches("a/+")
     assert not LevelFilter.exact("a/+").matches("a/b")
     assert not LevelFilter.exact("*").matches("a")
+
+
+# Bindings
+
+bindings = st.lists(words | st.sampled_from("*#"), min_size=1, max_size=6).map("/".join)
+dead_topics = st.lists(words | st.just("dead"), min_size=1, max_size=5).map("/".join)
+
+
+def bound(words: list[str], levels: list[str]) -> bool:
+    """What a binding means, in the simplest words."""
+    if not words:
+        return not levels
+    if words[0] == "#":
+        return bound(words[1:], levels) or (bool(levels) and bound(words, levels[1:]))
+    return bool(levels) and words[0] in ("*", levels[0]) and bound(words[1:], levels[1:])
+
+
+@pytest.mark.property
+@given(text=bindings.filter(bool), topic=topics)
+@example(text="#/a/#/b", topic="b/a/a/b/b")
+def test_bindings_match_as_defined(text: str, topic: str) -> None:
+    assert BindingFilter.parse(text).matches(topic) is bound(text.split("/"), topic.split("/"))
+
+
+@pytest.mark.property
+@given(text=(bindings | bindings.map("dead/".__add__)).filter(bool), topic=dead_topics.filter(bool))
+def test_a_reserved_level_is_only_reached_by_its_name(text: str, topic: str) -> None:
+    first, hidden = text.split("/")[0], topic.split("/")[0] == "dead"
+    expected = bound(text.split("/"), topic.split("/")) and (not hidden or first == "dead")
+    assert BindingFilter.parse(text, "dead").matches(topic) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "topic", "expected"),
+    [
+        ("order/new", "order/new", True),
+        ("order/new", "order", False),
+        ("order/*", "order/new", True),
+        ("order/*", "order", False),
+        ("order/*", "order/", True),
+        ("order/*", "order/new/eu", False),
+        ("*/new", "order/new", True),
+        ("order/#", "order", True),
+        ("order/#", "order/new/eu", True),
+        ("order/#", "orders", False),
+        ("#/eu", "eu", True),
+        ("#/eu", "order/new/eu", True),
+        ("#/eu", "order/eu/new", False),
+        ("order/#/eu", "order/eu", True),
+        ("order/#/eu", "order/a/eu/b/eu", True),
+        ("#/*", "a", True),
+        ("#/*/*", "a", False),
+        ("#", "a//b", True),
+        ("a#", "a#", True),
+        ("a#", "ab", False),
+        ("+", "+", True),
+        ("+", "a", False),
+    ],
+)
+def test_bindings_and_their_neighbours(text: str, topic: str, expected: bool) -> None:
+    assert BindingFilter.parse(text).matches(topic) is expected
+
+
+@pytest.mark.parametrize("text", ["a/b", "a/*/b", "*", "#", "+/*", "dead/*"])
+def test_bindings_that_a_level_filter_can_say_become_one(text: str) -> None:
+    assert isinstance(BindingFilter.parse(text), LevelFilter)
+
+
+@pytest.mark.parametrize("text", ["#", "*", "*/a", "a/#"])
+def test_bindings_that_a_level_filter_cannot_say_stay(text: str) -> None:
+    assert isinstance(BindingFilter.parse(text, "dead"), BindingFilter)
+
+
+def test_an_empty_binding_is_refused() -> None:
+    with pytest.raises(Refusal) as refused:
+        BindingFilter.parse("")
+    assert refused.value.code is Code.MALFORMED
+
+
+def test_a_binding_of_many_wildcards_does_not_stall_the_broker() -> None:
+    wanted = BindingFilter.parse("/".join(["#", "a"] * 100 + ["b"]))
+    topic = "/".join("a" * 500)
+    start = time.process_time()
+    assert not wanted.matches(topic)
+    assert time.process_time() - start < 0.05
 
 
 # Patterns

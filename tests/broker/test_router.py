@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.broker import router as module
 from headwater.broker.router import Router, Subscription
-from headwater.filters import LevelFilter, RegexFilter
+from headwater.filters import BindingFilter, LevelFilter, RegexFilter
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,12 @@ levels = (
 patterns = st.sampled_from([".*", "a.*", "a/[^/]*", "(?:a|b)/.*", "x", "", ".*a"]).map(
     RegexFilter.parse
 )
-filters = st.one_of(levels, topics.map(LevelFilter.exact), patterns)
+bindings = st.builds(
+    BindingFilter.parse,
+    st.lists(words | st.sampled_from("*#"), min_size=1, max_size=5).map("/".join).filter(bool),
+    st.sampled_from([None, "a"]),
+)
+filters = st.one_of(levels, topics.map(LevelFilter.exact), patterns, bindings)
 owners = st.builds(Owner, st.integers(0, 3)) | st.just(Owner(9, durable=True))
 subscriptions = st.lists(
     st.builds(
@@ -110,6 +115,24 @@ def test_the_same_pattern_of_two_owners_is_asked_once() -> None:
     router.remove(first)
     assert found(router, "ab") == {second}
     router.remove(second)
+    assert is_empty(router)
+
+
+def test_equal_texts_of_other_kinds_are_other_filters() -> None:
+    """To a pattern `#` is a character; and two bindings can differ in what is reserved."""
+    router: Router[Owner] = Router()
+    wanted = [
+        BindingFilter.parse("a/#/.*"),
+        BindingFilter.parse("a/#/.*", "b"),
+        RegexFilter.parse("a/#/.*"),
+    ]
+    held = [Subscription((each.text, ""), each, Owner(1), 0) for each in wanted]
+    for subscription in held:
+        router.add(subscription)
+    assert found(router, "a/.*") == {held[0], held[1]}
+    assert found(router, "a/#/b") == {held[2]}
+    for subscription in held:
+        router.remove(subscription)
     assert is_empty(router)
 
 

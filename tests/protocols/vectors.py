@@ -69,7 +69,7 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.filters import RegexFilter
 from headwater.message import Batch, Headers, Run
-from headwater.protocols import REGISTRY, bpsp, psmb
+from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
 from headwater.protocols.base import (
     Answered,
     ClientSession,
@@ -88,7 +88,10 @@ GARBAGE = b"\x00\xff\r\nMSG\x08 is no frame in any protocol"
 #: The client's codec of each protocol.
 CLIENTS: dict[str, Callable[[], ClientSession]] = {
     psmb.NAME: lambda: psmb.Client(1000, "pattern"),
+    bmtp.NAME: bmtp.Client,
     bpsp.NAME: lambda: bpsp.Client(1000),
+    prism.NAME: lambda: prism.Client(1000, b"the sample nonce"),
+    crystal.NAME: lambda: crystal.Client(1000, b"the sample nonce"),
 }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from headwater.filters import Filter, LevelFilter, RegexFilter
+from headwater.filters import BindingFilter, Filter, LevelFilter, RegexFilter
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
 REMEMBERED_ROUTES = 100_000
@@ -69,7 +69,8 @@ class _Node(Generic[O]):
 class Router(Generic[O]):
     def __init__(self) -> None:
         self._root: _Node[O] = _Node()
-        self._patterns: dict[str, tuple[RegexFilter, dict[Subscription[O], None]]] = {}
+        # Equal filters are asked once for all that hold them.
+        self._patterns: dict[BindingFilter | RegexFilter, dict[Subscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
 
     def add(self, subscription: Subscription[O]) -> None:
@@ -80,7 +81,7 @@ class Router(Generic[O]):
                 node = node.children.setdefault(level, _Node())
             (node.rest if wanted.rest else node.here)[subscription] = None
         else:
-            self._patterns.setdefault(wanted.text, (wanted, {}))[1][subscription] = None
+            self._patterns.setdefault(wanted, {})[subscription] = None
         self._routes.clear()
 
     def remove(self, subscription: Subscription[O]) -> None:
@@ -88,10 +89,10 @@ class Router(Generic[O]):
         if isinstance(wanted, LevelFilter):
             self._prune(subscription, wanted)
         else:
-            _, holders = self._patterns[wanted.text]
+            holders = self._patterns[wanted]
             del holders[subscription]
             if not holders:
-                del self._patterns[wanted.text]
+                del self._patterns[wanted]
         self._routes.clear()
 
     def route(self, topic: str) -> Route[O]:
@@ -127,7 +128,7 @@ class Router(Generic[O]):
             nodes = deeper
         for node in nodes:
             yield from node.here
-        for pattern, holders in self._patterns.values():
+        for pattern, holders in self._patterns.items():
             if pattern.matches(topic):
                 yield from holders
 

@@ -1,5 +1,7 @@
 """A BPSP client: one link for everything."""
 
+import asyncio
+
 from headwater.client.base import MESSAGE_BYTES, Client
 from headwater.client.link import Link
 from headwater.message import Headers
@@ -51,7 +53,8 @@ class BpspClient(Client):
         self._subscriptions.pop((pattern, tag), None)
 
     async def _introduce(self, link: Link) -> None:
-        await link.greeted()
-        await link.ask(self._codec.connect(self._user, self._password))
+        # Speak first: a port for all protocols waits for that before it greets.
+        connect = link.ask(self._codec.connect(self._user, self._password))
+        await asyncio.gather(connect, link.greeted())
         for pattern, tag in list(self._subscriptions):
             await link.ask(self._codec.subscribe(pattern, tag))

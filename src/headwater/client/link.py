@@ -117,12 +117,16 @@ class Link(asyncio.Protocol):
         assert self._greeted is not None
         await self._greeted
 
-    async def send(self, data: bytes) -> None:
-        """Send without an answer, as soon as there is a connection with room."""
+    async def send(self, data: bytes, answers: int = 0) -> None:
+        """Send as soon as there is a connection with room; nobody waits for the answers to it."""
         await self._up.wait()
         await self._writable.wait()
         if self._transport is None:
             raise Disconnected("the connection was lost")
+        if answers:
+            ignored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ignored.cancel()
+            self._requests.extend([(ignored, 0)] * answers)
         self._transport.write(data)
 
     async def request(self, data: bytes, answers: int = 1) -> None:
@@ -211,6 +215,7 @@ class Link(asyncio.Protocol):
         self._requests.clear()
         if self._greeted is not None and not self._greeted.done():
             self._greeted.set_exception(lost)
+            self._greeted.exception()  # not everyone waits to be greeted
         if was_up and not self._closed:
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.protocols import bpsp, psmb
+from headwater.protocols import bmtp, bpsp, crystal, prism, psmb
 from headwater.protocols.base import Session, Terms
+from headwater.queues import QueueSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,17 @@ class Protocol:
     session: Callable[[Terms, Any], Session]
     #: What can be chosen about the protocol; its defaults need no argument.
     settings: type
+    #: The specification of a queue by its name, where the protocol has queues.
+    queue_spec: Callable[[Any, str], QueueSpec | None] | None = None
 
 
 REGISTRY = {
     protocol.name: protocol
     for protocol in (
         Protocol(psmb.NAME, psmb.ServerSession, psmb.Settings),
+        Protocol(bmtp.NAME, bmtp.ServerSession, bmtp.Settings, bmtp.spec_of),
         Protocol(bpsp.NAME, bpsp.ServerSession, bpsp.Settings),
+        Protocol(prism.NAME, prism.ServerSession, prism.Settings, prism.spec_of),
+        Protocol(crystal.NAME, crystal.ServerSession, crystal.Settings),
     )
 }

@@ -46,8 +46,8 @@ class Session(ABC):
     idle_after: float | None = None
     #: What the broker sends is a sign of life too.
     sending_is_life: bool = False
-    #: The session that goes on in place of this one, from the next bytes on.
-    successor: "Session | None" = None
+    #: The session that goes on in place of this one, and the bytes that are its to read.
+    successor: "tuple[Session, bytes] | None" = None
 
     def greet(self) -> bytes:
         """What the broker says first."""

@@ -1,0 +1,71 @@
+"""A Prism client: one link for everything.
+
+Prism does not answer commands. It does answer a WebSocket ping, and only after everything that came
+before: the pong proves that messages are durable and that a queue is being consumed.
+"""
+
+import asyncio
+import time
+
+from headwater.client.base import MESSAGE_BYTES, Client
+from headwater.client.link import Link
+from headwater.message import Headers
+from headwater.protocols import prism
+
+DEFAULT_PORT = 8080
+
+
+class PrismClient(Client):
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = DEFAULT_PORT,
+        *,
+        app: str,
+        secret: str,
+        queue: str = "",
+        path: str = "/api/notify",
+        user_agent: str = "headwater",
+    ) -> None:
+        super().__init__(host, port)
+        self._app, self._secret, self._queue = app, secret, queue
+        self._path, self._user_agent = path, user_agent
+        self._consumed: dict[str, None] = {}
+        self._codec = prism.Client(MESSAGE_BYTES)
+        self._link = Link(host, port, self._new_codec, self._introduce, self._inbox)
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def close(self) -> None:
+        await self._link.close(self._codec.close_frame())
+
+    async def publish(
+        self, topic: str, *payloads: bytes, headers: Headers = (), ack: bool = True
+    ) -> None:
+        """Prism carries one header, `content-type`."""
+        frames = self._codec.publish(topic, payloads, headers)
+        if ack:
+            await self._link.request(frames + self._codec.ping())
+        else:
+            await self._link.send(frames)
+
+    async def subscribe(self, pattern: str = "") -> None:
+        """Take messages from the app's queue of this name, or from its default queue."""
+        queue = pattern or self._queue
+        await self._link.request(self._codec.consume(queue) + self._codec.ping())
+        self._consumed[queue] = None
+
+    def _new_codec(self) -> prism.Client:
+        """Each connection proves its own handshake."""
+        self._codec = prism.Client(MESSAGE_BYTES)
+        return self._codec
+
+    async def _introduce(self, link: Link) -> None:
+        target = prism.signed_target(self._path, self._app, self._secret, int(time.time()))
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        about = (("User-Agent", self._user_agent),)
+        request = self._codec.request(f"{host}:{self._port}", target, about)
+        await asyncio.gather(link.ask(request), link.greeted())
+        for queue in list(self._consumed):
+            await link.ask(self._codec.consume(queue) + self._codec.ping())

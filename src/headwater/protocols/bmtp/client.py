@@ -1,0 +1,244 @@
+"""BMTP's client side: the bytes of requests, and what a broker sends as events."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from headwater.errors import Code, ProtocolViolation, Refusal
+from headwater.message import Headers
+from headwater.protocols.base import (
+    Answered,
+    ClientSession,
+    Delivered,
+    Ended,
+    Event,
+    Intake,
+    Pinged,
+    Ready,
+)
+from headwater.protocols.bmtp.envelope import (
+    PRODUCER,
+    Opened,
+    Origin,
+    as_scalar,
+    binary_bodies,
+    close_json,
+    open_binary,
+    open_delivered,
+)
+from headwater.protocols.bmtp.names import Channels, parse_channel
+from headwater.protocols.bmtp.window import Window
+from headwater.protocols.bmtp.wire import (
+    A_DISCONN,
+    A_PING,
+    A_PINGACK,
+    CONNACK,
+    DISCONN,
+    DONE,
+    DUP,
+    HELLO,
+    MOST_PACKET_BYTES,
+    NO_QOS,
+    PING,
+    PINGACK,
+    PUB,
+    PUBACK,
+    QOS_BITS,
+    QOS_HEADERS,
+    SUBACK,
+    TYPES,
+    UNSUPPORTED_VERSION,
+    Dialect,
+    EnvelopeName,
+    encode_pubs,
+    header_size,
+    pubacks,
+    subscribe,
+    with_streams,
+)
+
+# What a broker can say to PUB and SUB. Ours never says 2 or 3: it keeps messages for later.
+_REFUSALS = {
+    1: (Code.MALFORMED, "the broker cannot read the envelope"),
+    2: (Code.UNAVAILABLE, "nobody is subscribed, and the broker keeps nothing"),
+    3: (Code.UNAVAILABLE, "no subscriber has room, and the broker keeps nothing"),
+    4: (Code.NOT_PERMITTED, "not permitted"),
+    5: (Code.TOO_LARGE, "too large, or more than the broker has room for"),
+}
+_SIZES = {CONNACK: 1, PUBACK: 2, SUBACK: 5, PING: 1, PINGACK: 1, DISCONN: 1}
+_MINE = ("", "")
+
+
+def _nothing() -> None:
+    pass
+
+
+class Client(ClientSession):
+    """The client's side.
+
+    PUB and SUB are answered in the order in which they were sent. `freed` is called when a PUBACK
+    has made room for more PUBs.
+    """
+
+    HELLO, PING, DISCONN = HELLO, A_PING, A_DISCONN
+
+    def __init__(
+        self,
+        dialect: Dialect = "document",
+        envelope: EnvelopeName = "json",
+        channels: Mapping[int, str] | None = None,
+        freed: Callable[[], None] = _nothing,
+    ) -> None:
+        self._dialect: Dialect = dialect
+        self._envelope: EnvelopeName = envelope
+        self._channels = Channels(channels or {})
+        self._freed = freed
+        self._intake = Intake()
+        self._window = Window()
+        self._ended = False
+
+    @property
+    def room(self) -> int:
+        """How many PUBs with QoS 1 or 2 can be sent now."""
+        return self._window.room
+
+    def channel(self, name: str) -> int:
+        """The channel that has this topic, or this number."""
+        channel = self._channels.channel(name)
+        if channel is None:
+            channel = parse_channel(name)
+        if channel is None:
+            raise Refusal(Code.MALFORMED, f"no BMTP channel has this topic: {name}")
+        return channel
+
+    def subscribe(self, name: str) -> bytes:
+        return subscribe(self.channel(name))
+
+    def bodies(self, name: str, payloads: Sequence[bytes], headers: Headers = ()) -> list[bytes]:
+        """The payloads in envelopes. Of headers, BMTP has the producer only."""
+        producer = dict(headers).get(PRODUCER, "") if self._envelope == "json" else ""
+        if len(headers) > bool(producer):
+            raise Refusal(Code.MALFORMED, "BMTP has no headers")
+        if self._envelope == "json":
+            bodies = close_json(self.channel(name), payloads, as_scalar(producer))
+        else:
+            bodies = binary_bodies(self.channel(name), payloads)
+        if max(map(len, bodies), default=0) > MOST_PACKET_BYTES - 4:
+            raise Refusal(Code.TOO_LARGE, "the message is too large for a BMTP packet")
+        return bodies
+
+    def publish(self, bodies: Sequence[bytes], qos: int, again: bool = False) -> bytes:
+        """PUBs for these envelopes; with QoS 1 and 2, `room` for all of them is needed."""
+        first = PUB << 4 | qos | (DUP if again and qos else 0)
+        pubs = encode_pubs(first, bodies, header_size(first, self._dialect))
+        if not qos or not bodies:
+            return pubs
+        return with_streams(pubs, first, self._window.take(_MINE, range(len(bodies))))
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        data = self._intake.take(data)
+        position = 0
+        while position < len(data) and not self._ended:
+            try:
+                size = self._packet_size(data, position)
+                if len(data) - position < size:
+                    self._intake.keep(data[position:], size)
+                    return
+                found, position = self._read(data, position, size)
+            except (ProtocolViolation, Refusal) as error:
+                found = (Ended(f"what the broker sent makes no sense: {error}"),)
+            for event in found:
+                self._ended = isinstance(event, Ended)
+                yield event
+
+    def _packet_size(self, data: bytes, position: int) -> int:
+        first = data[position]
+        kind = first >> 4
+        if kind != PUB:
+            if kind not in _SIZES:
+                what = TYPES.get(kind, f"a packet of type {kind}")
+                raise ProtocolViolation(Code.UNKNOWN_COMMAND, f"it sent {what}")
+            return _SIZES[kind]
+        if first & QOS_BITS == NO_QOS:
+            raise ProtocolViolation(Code.MALFORMED, "there is no QoS 3")
+        header = header_size(first, self._dialect)
+        if len(data) - position < header:
+            return header
+        start = position + header
+        return header + (data[start - 2] << 8 | data[start - 1])
+
+    def _read(self, data: bytes, position: int, size: int) -> tuple[tuple[Event, ...], int]:
+        kind, low = data[position] >> 4, data[position] & 0x0F
+        end = position + size
+        if kind == PUB:
+            delivered, end = self._read_pubs(data, position, end)
+            return (delivered,), end
+        if kind == CONNACK:
+            return _welcome(low), end
+        if kind == PUBACK:
+            self._window.release(data[position + 1 : end], {})
+            self._freed()
+            return (_answered(low),), end
+        if kind == SUBACK:
+            return (_answered(low),), end
+        if kind == PING:
+            return (Pinged(A_PINGACK),), end
+        if kind == DISCONN:
+            return (Ended("the broker said DISCONN"),), end
+        return (), end
+
+    def _read_pubs(self, data: bytes, position: int, end: int) -> tuple[Delivered, int]:
+        """One message, and those behind it that have all but the payload in common."""
+        first = data[position]
+        header = header_size(first, self._dialect)
+        payloads: list[bytes] = []
+        streams = bytearray()
+        origin: Origin | None = None
+        while end <= len(data):
+            try:
+                opened = self._open(data[position + header : end])
+            except Refusal:
+                if origin is None:
+                    raise
+                break  # what came before it is right
+            if origin is not None and opened.origin != origin:
+                break
+            origin = opened.origin
+            payloads.append(opened.payload)
+            streams.append(data[position + 1])
+            position = end
+            if position == len(data) or data[position] != first:
+                break
+            end = position + self._packet_size(data, position)
+        assert origin is not None
+        return self._delivered(first, origin, payloads, bytes(streams)), position
+
+    def _open(self, body: bytes) -> Opened:
+        return open_delivered(body) if self._envelope == "json" else open_binary(body)
+
+    def _delivered(
+        self, first: int, origin: Origin, payloads: list[bytes], streams: bytes
+    ) -> Delivered:
+        qos = first & QOS_BITS
+        headers = QOS_HEADERS[qos]
+        if origin.producer:
+            headers += ((PRODUCER, origin.producer),)
+        if first & DUP:
+            headers += (("dup", "1"),)
+        receipts = [pubacks(DONE, bytes([stream])) for stream in streams] if qos else []
+        return Delivered(self._channels.topic(origin.channel), payloads, headers, receipts)
+
+
+def _welcome(status: int) -> tuple[Event, ...]:
+    """CONNACK answers CONN, and is the broker's greeting too."""
+    if status == DONE:
+        return Ready(), Answered()
+    if status == UNSUPPORTED_VERSION:
+        sentence = "the broker does not support this version of BMTP"
+        return (Answered(Refusal(Code.NOT_PERMITTED, sentence)),)
+    return (Ended(f"the broker is not available now (CONNACK {status})"),)
+
+
+def _answered(status: int) -> Event:
+    if status == DONE:
+        return Answered()
+    code, sentence = _REFUSALS.get(status, (Code.INTERNAL, "the broker could not do it"))
+    return Answered(Refusal(code, f"{sentence} (status {status})"))

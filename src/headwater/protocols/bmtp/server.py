@@ -1,0 +1,263 @@
+"""BMTP's broker side. The packets are drawn in wire.py.
+
+    state        the broker reads     and does
+    ──────────── ──────────────────── ─────────────────────────────────────────────────────
+    CONNECTING   CONN                 CONNACK; anything else ends the connection
+    CONNECTED    PUB                  PUBACK when it is durable, with QoS 1 and 2
+                 SUB                  SUBACK, and sends PUB itself from then on
+                 PUBACK               frees the stream id
+                 PING                 PINGACK
+                 PINGACK              nothing
+                 DISCONN              ends the connection, as anything else does
+
+A channel is a queue of the broker. What is sent with QoS 1 or 2 takes one of 255 stream ids until
+the client's PUBACK; while none is free, the backlog stays in the log. What breaks the protocol
+ends the connection without words, for the document has none.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headwater import topics
+from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond, Subscription
+from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
+from headwater.filters import LevelFilter
+from headwater.message import Batch, Run
+from headwater.protocols.base import Intake, Session, Terms
+from headwater.protocols.bmtp.delivering import Delivering, qos_of
+from headwater.protocols.bmtp.names import Channels
+from headwater.protocols.bmtp.publishing import Publishing
+from headwater.protocols.bmtp.window import Key, Window
+from headwater.protocols.bmtp.wire import (
+    A_DISCONN,
+    A_PINGACK,
+    CHANNEL,
+    CONN,
+    DISCONN,
+    DONE,
+    DUP,
+    HELLO,
+    MAGIC,
+    NAME,
+    NOT_PERMITTED,
+    PING,
+    PINGACK,
+    PUB,
+    PUBACK,
+    STATUS_OF,
+    SUB,
+    TYPES,
+    UNAVAILABLE,
+    UNSUPPORTED_VERSION,
+    VERSION,
+    Delivery,
+    Dialect,
+    EnvelopeName,
+    connack,
+    pubacks,
+    suback,
+    with_streams,
+)
+from headwater.queues import QueueSpec
+
+_PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
+
+#: What a reader found: the position behind it and a command, or how many bytes it would need.
+Step = tuple[int, Command | None] | int
+
+
+class State(Enum):
+    CONNECTING = 1
+    CONNECTED = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    dialect: Dialect = "document"
+    envelope: EnvelopeName = "json"
+    delivery: Delivery = "broadcast"
+    #: Topics of channels that are not to have the usual one.
+    channels: Mapping[int, str] = field(default_factory=dict)
+    idle_seconds: float = 60.0
+    names: Channels = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", Channels(self.channels))
+
+
+DEFAULTS = Settings()
+
+
+def queue_spec(settings: Settings, topic: str) -> QueueSpec:
+    """The queue of a channel, which keeps what no subscriber has acknowledged."""
+    shared = settings.delivery == "balanced"
+    return QueueSpec(f"{NAME}/{topic}", (LevelFilter.exact(topic),), shared, from_start=True)
+
+
+def spec_of(settings: Settings, name: str) -> QueueSpec | None:
+    """The queue that the broker knows by this name."""
+    return queue_spec(settings, name.removeprefix(f"{NAME}/"))
+
+
+class ServerSession(Session):
+    """The broker's side."""
+
+    sending_is_life = True
+
+    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
+        self.state = State.CONNECTING
+        self.idle_after = settings.idle_seconds
+        self._terms = terms
+        self._settings = settings
+        self._intake = Intake()
+        self._window = Window()
+        self._publishing = Publishing(terms, settings.dialect, settings.envelope, settings.names)
+        self._delivering = Delivering(settings.dialect, settings.envelope)
+        self._acknowledged: dict[Key, list[int]] = {}
+
+    @property
+    def established(self) -> bool:  # type: ignore[override]
+        return self.state is State.CONNECTED
+
+    @property
+    def skipped(self) -> int:
+        """Messages that were too large for a packet."""
+        return self._delivering.skipped
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        data = self._intake.take(data)
+        position = 0
+        while position < len(data) and self.state is not State.CLOSED:
+            try:
+                if self.state is State.CONNECTED and data[position] >> 4 == PUB:
+                    position, need = yield from self._publishing.read(data, position)
+                    step: Step = need or (position, None)
+                else:
+                    step = self._read_packet(data, position)
+            except ProtocolViolation as violation:
+                step = position, self._end(b"", str(violation))
+            if isinstance(step, int):
+                self._intake.keep(data[position:], step)
+                break
+            position, command = step
+            if isinstance(command, Close):
+                yield from self._acknowledge()
+            if command is not None:
+                yield command
+        if self._acknowledged:
+            yield from self._acknowledge()
+
+    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
+        raise NotImplementedError("what a BMTP client subscribes to is a queue")
+
+    def room(self, run: Run) -> int:
+        return self._window.room if qos_of(run) else sys.maxsize
+
+    def send(self, batch: Batch, key: Key, again: bool) -> tuple[list[bytes], Sequence[int]]:
+        qos = qos_of(batch.run)
+        packets, offsets = self._delivering.pubs(batch, int(key[0]), qos)
+        if not qos or not packets:
+            return [packets], ()
+        first = PUB << 4 | qos | (DUP if again else 0)
+        return [with_streams(packets, first, self._window.take(key, offsets))], offsets
+
+    def retract(self, key: Key, offsets: Sequence[int]) -> None:
+        self._window.forget(key, offsets)
+
+    def refuse(self, command: Command, error: Refusal) -> Command | None:
+        if isinstance(command, Consume):
+            return Respond(suback(NOT_PERMITTED, int(command.key[0])))
+        streams = command.request if isinstance(command, Publish) else None
+        if not isinstance(streams, bytes):
+            return None  # QoS 0 is never answered
+        return Respond(pubacks(STATUS_OF[error.code], streams))
+
+    def idle(self, position: int) -> Command | None:
+        return self._end(A_DISCONN, f"nothing was sent for {self._settings.idle_seconds} seconds")
+
+    def farewell(self, error: HeadwaterError) -> bytes:
+        state, self.state = self.state, State.CLOSED
+        if state is State.CONNECTING:
+            return connack(UNAVAILABLE)
+        return A_DISCONN if state is State.CONNECTED else b""
+
+    def _read_packet(self, data: bytes, position: int) -> Step:
+        if self.state is State.CONNECTING:
+            return self._read_conn(data, position)
+        kind = data[position] >> 4
+        reader = _READERS.get(kind)
+        if reader is None:
+            what = TYPES.get(kind, f"a packet of type {kind}")
+            raise ProtocolViolation(
+                Code.UNKNOWN_COMMAND, f"{what} is nothing that a client can send now"
+            )
+        return reader(self, data, position)
+
+    def _read_conn(self, data: bytes, position: int) -> Step:
+        magic = data[position + 1 : position + len(HELLO)]
+        if data[position] >> 4 != CONN or not MAGIC.startswith(magic):  # as early as can be told
+            raise ProtocolViolation(Code.MALFORMED, "the connection did not begin with CONN")
+        if len(magic) < len(MAGIC):
+            return len(magic) + 2
+        version = data[position] & 0x0F
+        if version != VERSION:
+            return position, self._end(
+                connack(UNSUPPORTED_VERSION), f"version {version} is not supported"
+            )
+        self.state = State.CONNECTED
+        return position + len(HELLO), Respond(connack(DONE))
+
+    def _read_sub(self, data: bytes, position: int) -> Step:
+        if len(data) - position < CHANNEL.size:
+            return CHANNEL.size
+        _, channel = CHANNEL.unpack_from(data, position)
+        return position + CHANNEL.size, self._consume(channel)
+
+    def _consume(self, channel: int) -> Command:
+        try:
+            topic = topics.check(self._settings.names.topic(channel), self._terms.topic_bytes)
+        except Refusal:
+            return Respond(suback(NOT_PERMITTED, channel))
+        queue = queue_spec(self._settings, topic)
+        return Consume((str(channel), ""), queue, suback(DONE, channel))
+
+    def _read_puback(self, data: bytes, position: int) -> Step:
+        """All that come in a row. Whatever the status is, the client has had the message."""
+        found = _PUBACKS.match(data, position)
+        end = found.end() if found else position
+        if end == position:
+            return 2
+        self._window.release(data[position + 1 : end : 2], self._acknowledged)
+        return end, None
+
+    def _acknowledge(self) -> Iterator[Command]:
+        """What one read has acknowledged goes to the broker together."""
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        for key, offsets in acknowledged.items():
+            yield Acknowledge(key, offsets)
+
+    def _read_ping(self, data: bytes, position: int) -> Step:
+        return position + 1, Respond(A_PINGACK)
+
+    def _read_pingack(self, data: bytes, position: int) -> Step:
+        return position + 1, None
+
+    def _read_disconn(self, data: bytes, position: int) -> Step:
+        return position, self._end(b"", "the client said DISCONN")
+
+    def _end(self, answer: bytes, reason: str) -> Close:
+        self.state = State.CLOSED
+        return Close(answer, reason)
+
+
+_READERS: dict[int, Callable[[ServerSession, bytes, int], Step]] = {
+    SUB: ServerSession._read_sub,
+    PUBACK: ServerSession._read_puback,
+    PING: ServerSession._read_ping,
+    PINGACK: ServerSession._read_pingack,
+    DISCONN: ServerSession._read_disconn,
+}

@@ -1,0 +1,257 @@
+"""CrystalConnector's broker side. The bytes of its messages are drawn in wire.py.
+
+A client authenticates once and says with which channels it deals, and in which direction; then it
+publishes, and hears what others publish. Each of its messages is answered by a Result. The broker
+does not end a connection for what is in a message: what makes no sense is answered by UNKNOWN.
+"""
+
+import hmac
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from headwater import topics
+from headwater.commands import (
+    Command,
+    Identify,
+    Publish,
+    Respond,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+)
+from headwater.errors import Code, Refusal
+from headwater.filters import LevelFilter
+from headwater.message import Batch, Run
+from headwater.protocols.base import Terms
+from headwater.protocols.crystal import crystal_pb2 as pb
+from headwater.protocols.crystal.names import topic_of
+from headwater.protocols.crystal.wire import (
+    NAME,
+    SUCCESSFUL,
+    Channel,
+    failure,
+    forwards,
+    is_text,
+    split_publish,
+)
+from headwater.protocols.websocket.frames import BINARY, Message, TooLarge, frame
+from headwater.protocols.websocket.server import WebSocketSession
+
+logger = logging.getLogger(__name__)
+
+# A client that nobody knows yet cannot make the broker take a larger message apart.
+AUTHENTICATE_BYTES = 1024 * 1024
+# The beginnings of messages are understood once; so many are remembered.
+_REMEMBERED_STARTS = 1024
+# So many IDs are noted in the log. Whoever makes up more has been noted often enough.
+_MOST_NOTED = 1000
+
+_ID = re.compile("[a-z0-9_]+")
+_noted: set[str] = set()
+
+_SUCCESSFUL = frame(BINARY, SUCCESSFUL)
+_DIRECTIONS = frozenset(pb.MessageDirection.values())
+_FAILURES = {error: frame(BINARY, failure(error)) for error in pb.Error.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    #: What clients have to know. Without one, nobody is let in.
+    secret_key: str = ""
+
+
+DEFAULTS = Settings()
+
+
+class _Failure(Exception):
+    """A request that is answered by an error."""
+
+    def __init__(self, error: pb.Error) -> None:
+        super().__init__(pb.Error.Name(error))
+        self.error = error
+
+
+class ServerSession(WebSocketSession):
+    """The broker's side."""
+
+    skip_oversized = True
+    check_text = False  # text is not read here at all
+
+    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
+        super().__init__(terms)
+        self._secret = settings.secret_key.encode()
+        self._authenticated = False
+        self._refused = False  # the last command
+        self._client_name = ""
+        self._outgoing: dict[Channel, str] = {}  # the topics of channels it may publish to
+        # The same by the bytes that a Publish begins with; None: it may not.
+        self._starts: dict[bytes, str | None] = {}
+
+    def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
+        index = 0
+        while index < len(messages):
+            if self._authenticated:
+                topic, payloads = self._publications(messages, index)
+                if payloads:
+                    yield self._publish(topic, payloads)
+                    index += len(payloads)
+                    continue
+            yield from self._read_one(messages[index])
+            index += 1
+
+    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
+        run = batch.run
+        buffers = []
+        for subscription in subscriptions:
+            variant = (NAME, subscription.key)
+            found = run.encoded.get(variant)
+            if found is None:
+                built = forwards(run.publisher, subscription.key, run.payloads)
+                found = run.remember(variant, built)
+            buffers.append(found)
+        return buffers
+
+    def refuse(self, command: Command, error: Refusal) -> Command | None:
+        self._refused = True
+        if isinstance(command, Identify) and error.code is Code.ALREADY_EXISTS:
+            return Respond(_FAILURES[pb.NAME_EXISTS])
+        if isinstance(command, Unsubscribe):
+            return None  # nobody asked for it
+        count = len(command.run) if isinstance(command, Publish) else 1
+        return Respond(_FAILURES[pb.INTERNAL] * count)
+
+    def _publications(
+        self, messages: list[Message | TooLarge], first: int
+    ) -> tuple[str | None, list[bytes]]:
+        """From the first one on, the payloads of as many messages as publish to its channel, and
+        the topic if it may be published to. No payloads: the first one needs a closer look."""
+        topic: str | None = None
+        payloads: list[bytes] = []
+        start, head, size = b"", b"", -1
+        for index in range(first, len(messages)):
+            message = messages[index]
+            if isinstance(message, TooLarge):
+                break
+            opcode, data = message
+            if len(data) != size or not data.startswith(head):
+                found = split_publish(data)
+                if found is None:
+                    break
+                if found[0] != start:
+                    if payloads or not self._knows(found[0]):
+                        break
+                    start = found[0]
+                    topic = self._starts[start]
+                head, size = data[: found[1]], len(data)
+            payload = data[len(head) :]
+            if opcode != BINARY or not (payload.isascii() or is_text(payload)):
+                break
+            payloads.append(payload)
+        return topic, payloads
+
+    def _knows(self, start: bytes) -> bool:
+        """Whether the channel in the first bytes of a Publish makes sense; then it is remembered
+        what may be done with it."""
+        if start not in self._starts:
+            try:
+                found = pb.NamespacedName.FromString(start[2:-1])
+            except DecodeError:
+                return False
+            if len(self._starts) >= _REMEMBERED_STARTS:
+                self._starts.clear()
+            self._starts[start] = self._outgoing.get((found.namespace, found.name))
+        return True
+
+    def _publish(self, topic: str | None, payloads: Sequence[bytes]) -> Command:
+        if topic is None:
+            return Respond(_FAILURES[pb.UNREGISTERED_CHANNEL] * len(payloads))
+        run = Run(topic, payloads, protocol=NAME, publisher=self._client_name)
+        return Publish(run, _SUCCESSFUL * len(payloads))
+
+    def _read_one(self, message: Message | TooLarge) -> Iterator[Command]:
+        """A message of any shape."""
+        try:
+            if isinstance(message, TooLarge) or message[0] != BINARY:
+                raise _Failure(pb.UNKNOWN)
+            yield from self._commands(message[1])
+        except DecodeError:
+            yield Respond(_FAILURES[pb.UNKNOWN])
+        except _Failure as failed:
+            yield Respond(_FAILURES[failed.error])
+
+    def _commands(self, data: bytes) -> Iterator[Command]:
+        if not self._authenticated and len(data) > AUTHENTICATE_BYTES:
+            raise _Failure(pb.UNKNOWN)
+        received = pb.Received.FromString(data)
+        if received.HasField("secret_key") or received.HasField("channels"):
+            yield from self._authenticate(data)
+        elif not self._authenticated:
+            raise _Failure(pb.UNAUTHENTICATED)
+        else:
+            channel = received.channel.namespace, received.channel.name
+            yield self._publish(self._outgoing.get(channel), [received.payload.encode()])
+
+    def _authenticate(self, data: bytes) -> Iterator[Command]:
+        if self._authenticated:
+            raise _Failure(pb.AUTHENTICATED)
+        request = pb.Authenticate.FromString(data)
+        if not self._secret or not hmac.compare_digest(self._secret, request.secret_key.encode()):
+            raise _Failure(pb.UNAUTHENTICATED)
+        client = request.client_id.namespace, request.client_id.name
+        for name in (topic_of(*client), request.client_name):
+            if len(name.encode()) > self._terms.topic_bytes:
+                raise _Failure(pb.UNKNOWN)
+        directions = self._directions(request.channels)
+        yield from self._register(client, request.client_name, directions)
+        if not self._refused:
+            self._authenticated = True
+            self._client_name = request.client_name
+            self._outgoing = {
+                channel: topic_of(*channel)
+                for channel, direction in directions.items()
+                if direction & pb.OUTGOING
+            }
+            _note((*client, *(part for channel in directions for part in channel)))
+
+    def _register(
+        self, client: Channel, client_name: str, directions: dict[Channel, int]
+    ) -> Iterator[Command]:
+        """Take the client's name and its subscriptions: all of them, or none."""
+        self._refused = False
+        incoming = [each for each, direction in directions.items() if direction & pb.INCOMING]
+        sole = f"{NAME}/{topic_of(*client)}"
+        yield Identify(client_name, answer=b"" if incoming else _SUCCESSFUL, sole=sole)
+        for number, channel in enumerate(incoming):
+            if self._refused:
+                return
+            answer = _SUCCESSFUL if number == len(incoming) - 1 else b""
+            yield Subscribe(channel, LevelFilter.exact(topic_of(*channel)), answer)
+            if self._refused:
+                for taken in incoming[:number]:
+                    yield Unsubscribe(taken)
+
+    def _directions(self, channels: Iterable[pb.Channel]) -> dict[Channel, int]:
+        """What the client wants of each channel. Who names one twice means both."""
+        directions: dict[Channel, int] = {}
+        for each in channels:
+            channel = each.id.namespace, each.id.name
+            if each.direction not in _DIRECTIONS:
+                raise _Failure(pb.UNKNOWN)
+            try:
+                topics.check(topic_of(*channel), self._terms.topic_bytes)
+            except Refusal:
+                raise _Failure(pb.UNKNOWN) from None
+            directions[channel] = directions.get(channel, 0) | each.direction
+        return directions
+
+
+def _note(names: Iterable[str]) -> None:
+    """The document recommends names of a certain form. Others work, and are noted once."""
+    for name in names:
+        if not _ID.fullmatch(name) and name not in _noted and len(_noted) < _MOST_NOTED:
+            _noted.add(name)
+            logger.info("an ID that CrystalConnector does not recommend: %r", name)

@@ -1,0 +1,69 @@
+"""Who may connect: the signed request of Prism's handshake.
+
+Whether a client exists is nobody's business who cannot sign for it: an unknown client and a wrong
+signature get the same answer, after the same work.
+"""
+
+import hmac
+from collections.abc import Iterable, Mapping
+
+from headwater.protocols.base import Terms
+from headwater.protocols.prism.settings import Settings
+from headwater.protocols.prism.signature import sign
+from headwater.protocols.websocket import HttpRefusal, Request
+
+PATHS = frozenset(("/api/notify", "/platform/notify", "/api/platform/notify"))
+_MOST_DIGITS = 15  # of a time; more would not be one
+
+
+def admit(request: Request, settings: Settings, terms: Terms) -> str:
+    """The client_id, if the request shows that it comes from that client."""
+    if request.path not in PATHS:
+        raise HttpRefusal(404, "not_found", "there is nothing here; the path is /api/notify")
+    found = _first_values(request.parameters())
+    client = found.get("client_id", "")
+    if not client:
+        raise _refused("client_id is missing")
+    secret = settings.apps.get(client, "")
+    if "client_secret" in found:
+        if not terms.secure:
+            raise _refused("client_secret is only accepted inside TLS; sign the request instead")
+        proven = _equal(found["client_secret"], secret)
+    else:
+        _check_signing(found, settings, terms)
+        expected = sign(secret, request.method, request.path, request.headers, request.parameters())
+        proven = _equal(found["sign"], expected)
+    if not proven or not secret:
+        raise _refused("there is no such client, or this is not its signature or secret")
+    return client
+
+
+def _check_signing(found: Mapping[str, str], settings: Settings, terms: Terms) -> None:
+    if found.get("sign_method", "") not in ("", "md5"):
+        raise _refused("sign_method has to be md5")
+    if not found.get("sign"):
+        raise _refused("sign is missing")
+    text = found.get("sign_time", "")
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise _refused("sign_time has to be a time in seconds since 1970")
+    if abs(terms.now - int(text)) > settings.sign_seconds:
+        raise _refused(
+            f"sign_time is more than {settings.sign_seconds:g} s away from the broker's time, "
+            f"{terms.now:.0f}"
+        )
+
+
+def _refused(why: str) -> HttpRefusal:
+    return HttpRefusal(401, "unauthorized", why)
+
+
+def _first_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A parameter that is given twice means what it said first."""
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        values.setdefault(name, value)
+    return values
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.cli.config import keys_without_effect
-from headwater.config import SETTINGS, Setting
+from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,18 +44,50 @@ def keys() -> str:
 
 
 def _key_row(setting: Setting) -> str:
-    default = json.dumps(setting.kind.write(setting.default))
     meaning = setting.meaning
     if setting.key in keys_without_effect():
         meaning += " (Not in this version.)"
     cells = (
         f"`{setting.key}`",
         setting.kind.words,
-        f"`{default}`",
+        f"`{_written(setting)}`",
         f"`{setting.variable}`",
         meaning,
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _written(setting: Setting) -> str:
+    return json.dumps(setting.kind.write(setting.default))
+
+
+def entries() -> str:
+    """What there can be many of: arrays of tables, and tables with free names."""
+    return "\n\n".join(
+        _array_section(each) if isinstance(each, Array) else _pairs_section(each)
+        for each in DECLARED.values()
+        if not isinstance(each, Setting)
+    )
+
+
+def _array_section(array: Array) -> str:
+    head = "| Key | Value | Default | Meaning |\n| --- | --- | --- | --- |"
+    rows = [
+        f"| `{each.key}` | {each.kind.words} | {_default(each)} | {each.meaning} |"
+        for each in array.settings.values()
+    ]
+    return "\n".join([f"### `[[{array.key}]]`\n\n{array.meaning}\n\n{head}", *rows])
+
+
+def _default(setting: Setting) -> str:
+    if setting.inherits is not None:
+        return f"that of `{setting.inherits}`"
+    return "(required)" if setting.is_required else f"`{_written(setting)}`"
+
+
+def _pairs_section(pairs: Pairs) -> str:
+    title = f"### `[{pairs.key}]`\n\n{pairs.meaning}"
+    return f"{title} Each name is {pairs.name.words}, each value {pairs.value.words}."
 
 
 def commands() -> str:
@@ -86,6 +118,7 @@ def help_of(path: list[str]) -> str:
 
 PARTS = (
     Part(ROOT / "docs" / "configuration.md", "keys", keys),
+    Part(ROOT / "docs" / "configuration.md", "entries", entries),
     Part(ROOT / "docs" / "cli.md", "commands", commands),
 )
 

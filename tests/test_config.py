@@ -13,7 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import units
-from headwater.config import SETTINGS, Config, KeyPath, Limits, Lines, Listen, Loaded, Log, load
+from headwater.config import (
+    DECLARED,
+    SETTINGS,
+    Array,
+    Bmtp,
+    Config,
+    KeyPath,
+    Limits,
+    Lines,
+    Listen,
+    Loaded,
+    Log,
+    Prism,
+    Setting,
+    Tls,
+    load,
+)
 from headwater.errors import ConfigError
 from headwater.units import Address
 
@@ -55,7 +71,12 @@ def test_defaults() -> None:
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
     assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 1024)
+    assert config.listen.any is None
     assert (config.psmb.keepalive_seconds, config.psmb.keepalive_misses) == (10.0, 3)
+    assert config.tls == Tls(None, None)
+    assert config.bmtp == Bmtp("document", "json", "broadcast", 60.0, 120.0, {})
+    assert config.prism == Prism(False, 300.0, 100, 60.0, 16, (), ())
+    assert config.crystal.secret_key is None
     assert loaded.file is None
     assert loaded.warnings == ()
     assert {origin.kind for origin in loaded.origins.values()} == {"default"}
@@ -74,6 +95,14 @@ def test_declarations_are_complete() -> None:
     assert SETTINGS["log.sync_interval"].flag == "--log-sync-interval"
     for names in ([s.variable for s in SETTINGS.values()], [s.flag for s in SETTINGS.values()]):
         assert len(set(names)) == len(SETTINGS)
+    for declared in DECLARED.values():
+        inside = declared.settings if isinstance(declared, Array) else {}
+        assert all(each.meaning.endswith(".") for each in (declared, *inside.values()))
+        assert all(each.inherits in (None, *SETTINGS) for each in inside.values())
+    for table in {key.rpartition(".")[0] for key in DECLARED}:
+        here = [each for key, each in DECLARED.items() if key.rpartition(".")[0] == table]
+        # In a file, nothing of a table can stand behind the tables in it.
+        assert here == sorted(here, key=lambda each: not isinstance(each, Setting))
 
 
 def test_a_file_sets_every_kind_of_value() -> None:
@@ -132,11 +161,16 @@ def test_flags_win_over_environment_over_file() -> None:
         ("HEADWATER_LIMITS_HANDSHAKE_SECONDS", "2.5", "limits.handshake_seconds", 2.5),
         ("HEADWATER_LIMITS_TOPIC_BYTES", "99", "limits.topic_bytes", 99),
         ("HEADWATER_LOG_SYNC_INTERVAL", "5", "log.sync_interval", 5.0),
+        ("HEADWATER_LISTEN_ANY", "tls://[::1]:0", "listen.any", Address("::1", 0, True)),
+        ("HEADWATER_PRISM_NUMERIC_TAGS", "True", "prism.numeric_tags", True),
+        ("HEADWATER_CRYSTAL_SECRET_KEY", "hunter2", "crystal.secret_key", "hunter2"),
+        ("HEADWATER_CRYSTAL_SECRET_KEY", "off", "crystal.secret_key", None),
         ("HEADWATER_LOG_SYNC", "", "log.sync", "always"),  # empty is not set
     ],
 )
 def test_environment(variable: str, text: str, key: str, value: object) -> None:
-    assert load(environ={variable: text}).value(key) == value
+    environ = {"HEADWATER_TLS_CERTIFICATE": "c", "HEADWATER_TLS_KEY": "k", variable: text}
+    assert load(environ=environ).value(key) == value
 
 
 # Which file
@@ -229,6 +263,12 @@ def test_a_file_that_cannot_be_read() -> None:
         ("[listen]\npsmb = '::1:13880'", 2, 'not "::1:13880"'),
         ("[listen]\npsmb = '[::1'", 2, 'not "[::1"'),
         ("[listen]\npsmb = '[localhost]:1'", 2, 'not "[localhost]:1"'),
+        ("[listen]\npsmb = 'tcp://localhost:1'", 2, 'not "tcp://localhost:1"'),
+        ("[listen]\npsmb = 'tls://tls://localhost:1'", 2, 'not "tls://tls://localhost:1"'),
+        ("[listen]\nconsole = 'tls://localhost:1'", 2, '"[::1]:8000", or "off", not "tls://'),
+        # True and false
+        ("[prism]\nnumeric_tags = 'true'", 2, 'must be true or false, not "true"'),
+        ("[prism]\nnumeric_tags = 1", 2, "must be true or false, not 1"),
         # What is not TOML
         ("[log]\n\nsync = ", 3, "invalid value"),
         ("[log]\nsync = 'os'\nsync = 'os'\n", 3, "cannot overwrite a value"),
@@ -269,6 +309,7 @@ def test_a_long_value_is_not_repeated_whole() -> None:
         ("HEADWATER_LIMITS_CONNECTIONS", "many", "a whole number from 1 to 10000000, not"),
         ("HEADWATER_LIMITS_CONNECTIONS", "1.5", "a whole number from 1 to 10000000, not"),
         ("HEADWATER_PSMB_KEEPALIVE_SECONDS", "nan", "a number from 0.1 to 86400, not nan"),
+        ("HEADWATER_PRISM_NUMERIC_TAGS", "yes", 'must be true or false, not "yes"'),
     ],
 )
 def test_a_bad_variable_is_refused_by_name(name: str, text: str, sentence: str) -> None:
@@ -305,6 +346,44 @@ def test_listeners_that_are_not_served_are_named_only_when_asked_for() -> None:
     loaded = load_text(text, {"HEADWATER_LISTEN_FLIGHT": "127.0.0.1:3"})
     assert loaded.unserved({"psmb", "bpsp"}) == ["flight", "prism"]
     assert load(environ={}).unserved(set()) == []
+
+
+def test_variables_of_entries_are_named() -> None:
+    environ = {"HEADWATER_BMTP_CHANNELS": "1=a", "HEADWATER_PRISM_APPS": "shop"}
+    assert load(environ=environ).warnings == (
+        "HEADWATER_BMTP_CHANNELS is ignored: bmtp.channels can only be set in a file",
+        "HEADWATER_PRISM_APPS is ignored: prism.apps can only be set in a file",
+    )
+
+
+# TLS
+
+
+def test_a_listener_with_tls() -> None:
+    loaded = load_text(
+        "listen = { any = 'tls://0.0.0.0:8443' }\ntls = { certificate = 'c', key = 'k' }"
+    )
+    assert loaded.config.listen.any == Address("0.0.0.0", 8443, secure=True)
+    assert loaded.config.tls == Tls(Path("c"), Path("k"))
+    assert loaded.written("listen.any") == "tls://0.0.0.0:8443"
+
+
+@pytest.mark.parametrize(
+    ("tls", "missing"),
+    [
+        ("", "tls.certificate and tls.key"),
+        ("\n[tls]\nkey = 'k'", "tls.certificate"),
+        ("\n[tls]\ncertificate = 'c'\nkey = 'off'", "tls.key"),
+    ],
+)
+def test_tls_needs_a_certificate(tls: str, missing: str) -> None:
+    assert refusal(f"[listen]\npsmb = '[::1]:1'\nprism = 'tls://[::1]:2'{tls}") == (
+        'test.toml:3: listen.prism begins with "tls://", which needs a certificate and its key: '
+        f"set {missing}"
+    )
+    assert refusal("", {"HEADWATER_LISTEN_ANY": "tls://a:1"}).startswith(
+        'HEADWATER_LISTEN_ANY: listen.any begins with "tls://"'
+    )
 
 
 # Units
@@ -363,8 +442,9 @@ def test_durations_are_written_as_they_are_read(seconds: float) -> None:
 @pytest.mark.property
 @given(st.ip_addresses() | st.just("localhost"), st.integers(0, 65535))
 def test_addresses_are_written_as_they_are_read(host: object, port: int) -> None:
-    address = Address(str(host), port)
-    assert Address.parse(str(address)) == address
+    for secure in (False, True):
+        address = Address(str(host), port, secure)
+        assert Address.parse(str(address)) == address
 
 
 # The finder of lines, against documents whose lines are known because we write them

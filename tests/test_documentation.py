@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.config import SETTINGS
+from headwater.config import DECLARED, SETTINGS, Array
 from tests.generated_docs import PARTS, ROOT, Part, all_commands
 
 CONFIGURATION = ROOT / "docs" / "configuration.md"
@@ -31,6 +31,16 @@ def test_every_key_is_documented(key: str) -> None:
     text = CONFIGURATION.read_text()
     assert f"`{key}`" in text
     assert f"`{SETTINGS[key].variable}`" in text
+
+
+@pytest.mark.parametrize("key", [key for key in DECLARED if key not in SETTINGS])
+def test_every_entry_is_documented(key: str) -> None:
+    text, declared = CONFIGURATION.read_text(), DECLARED[key]
+    if not isinstance(declared, Array):
+        assert f"### `[{key}]`\n" in text
+        return
+    assert f"### `[[{key}]]`\n" in text
+    assert all(f"`{setting.key}`" in text for setting in declared.settings.values())
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
     size       64MiB, 10GB, 512k, 4096      with an `i` powers of 1024, without powers of 1000
     duration   100ms, 5s, 30m, 12h, 7d, 2.5 a number alone means seconds
     address    0.0.0.0:13880, [::1]:0       port 0 lets the system pick one
+               tls://0.0.0.0:8443           encrypted, where that is possible
 
 What cannot be read is a ValueError. It carries no sentence: a `Kind` says in words what it wants,
-so whoever reports the error can say what was expected and what was found.
+so whoever reports the error can say what was expected and what was found. Of a secret, it says only
+what was expected.
 """
 
 import difflib
@@ -14,22 +16,32 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 Text = TypeVar("Text", bound=str)
 
 #: What a file can hold for one setting.
 Scalar = str | int | float
+#: The same, where a setting may be a list of texts.
+Written = Scalar | list[str]
 
 OFF = "off"
+#: What is shown in place of a secret.
+MASK = "***"
 
 _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z]*)")
-_ADDRESS = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]\s]+)):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(tls://)?(?:\[([^\[\]]+)\]|([^:/\[\]\s]+)):([0-9]{1,5})")
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
+
+#: What stands in place of a secret in published examples; to everybody's knowledge, so no secret.
+_PUBLISHED = re.compile(r"56dygmyhrfuhuwrdst3c|change[-_ ]?me.*", re.IGNORECASE | re.DOTALL)
+_LEAST_SECRET = 16
 
 _BINARY = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -95,18 +107,21 @@ class Address:
 
     host: str
     port: int
+    #: Whether the connection is inside TLS.
+    secure: bool = False
 
     @classmethod
     def parse(cls, value: object) -> "Address":
         match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-        if match is None or int(match[3]) > 65535:
+        if match is None or int(match[4]) > 65535:
             raise ValueError(value)
-        if match[1]:
-            ipaddress.IPv6Address(match[1])  # an AddressValueError is a ValueError
-        return cls(match[1] or match[2], int(match[3]))
+        if match[2]:
+            ipaddress.IPv6Address(match[2])  # an AddressValueError is a ValueError
+        return cls(match[2] or match[3], int(match[4]), match[1] is not None)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls://' if self.secure else ''}{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +132,18 @@ class Kind(Generic[T]):
     words: str
     #: From what a file holds; raises ValueError.
     read: Callable[[object], T]
-    #: Back to what a file holds.
-    write: Callable[[T], Scalar]
+    #: Back to what a file holds; a secret is masked.
+    write: Callable[[T], Written]
     #: From the text of a variable or flag to what a file would hold.
     from_text: Callable[[str], object] = str
     #: The texts that a person may have meant, for "did you mean".
     choices: tuple[str, ...] = ()
+    #: Never shown, in error messages neither.
+    secret: bool = False
+    #: What to do about a value that is wrong.
+    advice: str = ""
+    #: What each item of a list is; None: it is no list.
+    item: "Kind[Any] | None" = None
 
 
 def choice(*options: Text) -> Kind[Text]:
@@ -157,8 +178,30 @@ def whole_number(low: int, high: int) -> Kind[int]:
     return Kind(words, _within(_whole, low, high), int, _whole_or_text)
 
 
+def boolean() -> Kind[bool]:
+    def read(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(value)
+        return value
+
+    texts = {"true": True, "false": False}
+    return Kind("true or false", read, bool, lambda text: texts.get(text.strip().lower(), text))
+
+
 def address() -> Kind[Address]:
+    def read(value: object) -> Address:
+        address = Address.parse(value)
+        if address.secure:
+            raise ValueError(value)
+        return address
+
     words = 'an address with a port from 0 to 65535, such as "0.0.0.0:8000" or "[::1]:8000"'
+    return Kind(words, read, str)
+
+
+def address_or_tls() -> Kind[Address]:
+    examples = '"0.0.0.0:8000", "[::1]:8000" or "tls://0.0.0.0:8443"'
+    words = f"an address with a port from 0 to 65535, such as {examples}"
     return Kind(words, Address.parse, str)
 
 
@@ -171,16 +214,83 @@ def path() -> Kind[Path]:
     return Kind("a path", read, str)
 
 
+def text(least: int, most: int) -> Kind[str]:
+    """A text of so many bytes in UTF-8."""
+    words = f"a text of {least} to {most} bytes" if least else f"a text of at most {most} bytes"
+    return Kind(words, lambda value: _text(value, least, most), str)
+
+
+def texts(item: Kind[str]) -> Kind[tuple[str, ...]]:
+    def read(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(value)
+        return tuple(item.read(each) for each in value)
+
+    plural = item.words.replace("a text", "texts", 1)
+    return Kind(f"a list of {plural}", read, list, item=item)
+
+
+def topic() -> Kind[str]:
+    return replace(text(1, 65535), words="a topic")
+
+
+def client_id() -> Kind[str]:
+    return Kind("1 to 64 letters, digits, `_`, `.` and `-`", _client_id, str)
+
+
+def is_client_id(text: str) -> bool:
+    return _CLIENT_ID.fullmatch(text) is not None
+
+
+def whole_text(low: int, high: int) -> Kind[int]:
+    """A whole number as the name of a key: only the shortest way to write it, so no two are one."""
+
+    def read(value: object) -> int:
+        if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+            raise ValueError(value)
+        return within(int(value))
+
+    within = _within(_whole, low, high)
+    return Kind(f"a whole number {_range(str(low), str(high))}", read, str)
+
+
+def secret() -> Kind[str]:
+    """A text that is never shown."""
+
+    def read(value: object) -> str:
+        if value == MASK:
+            raise ValueError
+        return _text(value, 1, 1024)
+
+    advice = f'"{MASK}" only stands for a secret'
+    return Kind("a text of 1 to 1024 bytes", read, _masked, secret=True, advice=advice)
+
+
+def app_secret() -> Kind[str]:
+    """A secret that nobody guesses, because nobody made it up."""
+
+    def read(value: object) -> str:
+        text = _text(value, 1, 1024)
+        if len(text) < _LEAST_SECRET or _PUBLISHED.fullmatch(text):
+            raise ValueError
+        return text
+
+    words = f"a secret of at least {_LEAST_SECRET} characters that is in no published example"
+    advice = "take this app out of the file, and make it with `headwater app add NAME`"
+    return Kind(words, read, _masked, secret=True, advice=advice)
+
+
 def or_off(kind: Kind[T]) -> Kind[T | None]:
     """The same kind, with "off" for none."""
 
     def read(value: object) -> T | None:
         return None if value == OFF else kind.read(value)
 
-    def write(value: T | None) -> Scalar:
+    def write(value: T | None) -> Written:
         return OFF if value is None else kind.write(value)
 
-    return Kind(f'{kind.words}, or "{OFF}"', read, write, kind.from_text, (*kind.choices, OFF))
+    words, choices = f'{kind.words}, or "{OFF}"', (*kind.choices, OFF)
+    return Kind(words, read, write, kind.from_text, choices, kind.secret, kind.advice)
 
 
 def show(value: object) -> str:
@@ -211,6 +321,24 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):  # to Python, true is 1
         raise ValueError(value)
     return value
+
+
+def _text(value: object, least: int, most: int) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(value)
+    if not least <= len(value.encode()) <= most:  # a UnicodeEncodeError is a ValueError
+        raise ValueError(value)
+    return value
+
+
+def _client_id(value: object) -> str:
+    if not isinstance(value, str) or not is_client_id(value):
+        raise ValueError(value)
+    return value
+
+
+def _masked(_: str) -> str:
+    return MASK
 
 
 def _number(value: object) -> float:

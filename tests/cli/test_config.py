@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.cli.common import data_directory, load_config
 from headwater.cli.config import print_table, to_toml
-from headwater.config import SETTINGS, Config, load
+from headwater.config import SETTINGS, TABLES, Config, load
 from headwater.errors import ConfigError
 
 FILE = """\
@@ -93,7 +93,7 @@ def test_json() -> None:
 
 def test_toml_without_configuration_is_all_comments() -> None:
     text = run("--toml").stdout
-    assert tomllib.loads(text) == {"listen": {}, "log": {}, "limits": {}, "psmb": {}}
+    assert tomllib.loads(text) == {table: {} for table in TABLES}
     for setting in SETTINGS.values():
         assert f"# {setting.meaning}\n" in text
 
@@ -113,6 +113,84 @@ def test_toml_with_every_comment_removed_has_the_defaults() -> None:
     loaded = load(Path("all.toml"), environ={})
     assert loaded.config == Config()
     assert {origin.kind for origin in loaded.origins.values()} == {"file"}
+
+
+ENTRIES = """\
+[bmtp.channels]
+42 = "sensors/a"
+
+[prism]
+prefetch = 7
+
+[[prism.apps]]
+client_id = "shop"
+client_secret = "0123456789abcdef"
+
+[[prism.queues]]
+app = "shop"
+name = "[orders]"
+bindings = ["order.*", 'quo"ted']
+max_deliveries = 3
+"""
+
+
+def test_entries_as_text() -> None:
+    Path("headwater.toml").write_text(ENTRIES)
+    lines = run().stdout.splitlines()
+    rows = {line.split("  ")[0]: " ".join(line.split()[1:]) for line in lines}
+    assert rows["bmtp.channels.42"] == "sensors/a headwater.toml:2"
+    assert rows["prism.apps[0].client_id"] == "shop headwater.toml:8"
+    assert rows["prism.queues[0].bindings"] == '["order.*", "quo\\"ted"] headwater.toml:14'
+    assert rows["prism.queues[0].prefetch"] == "7 prism.prefetch"
+    assert rows["prism.queues[0].max_deliveries"] == "3 headwater.toml:15"
+    assert rows["prism.numeric_tags"] == "false default"
+
+
+def test_entries_as_json() -> None:
+    Path("headwater.toml").write_text(ENTRIES)
+    document = json.loads(run("--json").stdout)
+    assert list(document["settings"]) == list(SETTINGS)
+    entries = document["entries"]
+    assert entries["bmtp.channels"] == {
+        "42": {"value": "sensors/a", "from": "file", "where": "headwater.toml:2"}
+    }
+    (queue,) = entries["prism.queues"]
+    assert queue["bindings"]["value"] == ["order.*", 'quo"ted']
+    assert queue["ack_seconds"] == {"value": 60, "from": "default", "where": "prism.ack_seconds"}
+
+
+def test_entries_as_toml_can_be_used_as_a_file() -> None:
+    secret = 'client_secret = "0123456789abcdef"'
+    Path("one.toml").write_text(ENTRIES)
+    loaded = load(Path("one.toml"), environ={})
+    Path("two.toml").write_text(to_toml(loaded).replace('client_secret = "***"', secret))
+    again = load(Path("two.toml"), environ={})
+    assert again.config == loaded.config
+    kinds = {key: origin.kind for key, origin in loaded.origins.items()}
+    assert {key: origin.kind for key, origin in again.origins.items()} == kinds
+
+
+def test_secrets_are_never_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("headwater.toml").write_text(ENTRIES)
+    key = {"HEADWATER_CRYSTAL_SECRET_KEY": "hunter2"}
+    loaded = load(environ=key)
+    print_table(loaded)
+    shown = [run(**key), run("--json", **key), run("--toml", **key)]
+    for text in (*(each.output for each in shown), capsys.readouterr().out):
+        assert "shop" in text
+        assert "***" in text
+        assert "hunter2" not in text
+        assert "0123456789abcdef" not in text
+    assert "hunter2" not in repr(loaded)
+    assert "0123456789abcdef" not in repr(loaded)
+
+
+@pytest.mark.parametrize("text", [ENTRIES, "crystal.secret_key = 'hunter2'"])
+def test_a_file_with_masked_secrets_is_refused(text: str) -> None:
+    Path("headwater.toml").write_text(text)
+    Path("two.toml").write_text(to_toml(load(environ={})))
+    with pytest.raises(ConfigError, match=r"two\.toml:\d+: (prism|crystal)\..* must be a"):
+        load(Path("two.toml"), environ={})
 
 
 def test_json_and_toml_exclude_each_other() -> None:

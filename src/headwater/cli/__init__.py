@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import common, config, log, pubsub, serve
+from headwater.cli import apps, common, config, log, pubsub, queue, serve
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -49,6 +49,8 @@ def _root(
 app.command()(serve.serve)
 app.command()(pubsub.pub)
 app.command()(pubsub.sub)
+app.add_typer(apps.app, name="app")
+app.add_typer(queue.app, name="queue")
 app.add_typer(log.app, name="log")
 app.command()(config.config)
 

@@ -22,6 +22,7 @@ ConfigOption = Annotated[
         f"or {config.DEFAULT_FILE} in the working directory is taken if there is one.",
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
     typer.Option(
@@ -46,6 +47,13 @@ def load_config(
 def data_directory(data: Path | None = None, file: Path | None = None) -> Path:
     """Where the log is. With the flag, a broken configuration keeps nobody from looking at it."""
     return data if data is not None else load_config(file).config.data
+
+
+def served_listeners() -> set[str]:
+    """The listeners of `[listen]` that this version has."""
+    from headwater.protocols import REGISTRY
+
+    return {*REGISTRY, "any"}
 
 
 # Rich takes longer to import than most commands take to run, so it is imported when needed.

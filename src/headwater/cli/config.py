@@ -1,4 +1,4 @@
-"""`headwater config`: what is set, and where it comes from."""
+"""`headwater config`: what is set, and where it comes from. Secrets are masked."""
 
 import json
 import sys
@@ -8,9 +8,20 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, load_config, out
-from headwater.config import DEFAULT_FILE, SETTINGS, Listen, Loaded
-from headwater.units import Scalar
+from headwater.cli.common import ConfigOption, load_config, out, served_listeners
+from headwater.config import (
+    DECLARED,
+    DEFAULT_FILE,
+    SETTINGS,
+    Array,
+    Listen,
+    Loaded,
+    Origin,
+    Pairs,
+    Setting,
+)
+from headwater.config.loading import Shown
+from headwater.units import Written
 
 
 def config(
@@ -25,7 +36,10 @@ def config(
         ),
     ] = False,
 ) -> None:
-    """Show the configuration in effect, and where each value comes from."""
+    """Show the configuration in effect, and where each value comes from.
+
+    Secrets are shown as "***".
+    """
     if as_json and as_toml:
         raise typer.BadParameter("--json and --toml exclude each other")
     loaded = load_config(file)
@@ -40,16 +54,31 @@ def config(
 
 
 def to_json(loaded: Loaded) -> str:
-    settings = {
-        key: {
-            "value": loaded.written(key),
-            "from": loaded.origins[key].kind,
-            "where": loaded.origins[key].text,
-        }
-        for key in SETTINGS
+    document = {
+        "file": str(loaded.file) if loaded.file else None,
+        "settings": {
+            key: _as_json(Shown(loaded.written(key), loaded.origins[key])) for key in SETTINGS
+        },
+        "entries": {
+            key: _entries(loaded, each)
+            for key, each in DECLARED.items()
+            if not isinstance(each, Setting)
+        },
     }
-    document = {"file": str(loaded.file) if loaded.file else None, "settings": settings}
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _entries(loaded: Loaded, declared: Array | Pairs) -> object:
+    if isinstance(declared, Pairs):
+        return {name: _as_json(shown) for name, shown in loaded.pairs(declared).items()}
+    return [
+        {name: _as_json(shown) for name, shown in element.items()}
+        for element in loaded.elements(declared)
+    ]
+
+
+def _as_json(shown: Shown) -> dict[str, Written]:
+    return {"value": shown.value, "from": shown.origin.kind, "where": shown.origin.text}
 
 
 def to_toml(loaded: Loaded) -> str:
@@ -57,7 +86,7 @@ def to_toml(loaded: Loaded) -> str:
 
 
 def to_text(loaded: Loaded) -> str:
-    rows = [("key", "value", "from"), *_rows(loaded)]
+    rows = [("key", "value", "from"), *((key, value, str(at)) for key, value, at in _rows(loaded))]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{key:{widths[0]}}  {value:{widths[1]}}  {where}" for key, value, where in rows]
     return "\n".join([_about_file(loaded), *lines])
@@ -68,25 +97,40 @@ def print_table(loaded: Loaded) -> None:
     from rich.text import Text
 
     table = Table("key", "value", "from")
-    for row in _rows(loaded):
-        style = "dim" if loaded.origins[row[0]].kind == "default" else "bold"
+    for key, value, origin in _rows(loaded):
+        style = "dim" if origin.kind == "default" else "bold"
         # As Text, because rich takes brackets in a plain string for its markup.
-        table.add_row(*map(Text, row), style=style)
+        table.add_row(Text(key), Text(value), Text(str(origin)), style=style)
     out().print(Text(_about_file(loaded)), table, sep="\n")
 
 
 def keys_without_effect() -> set[str]:
     """Listeners can be configured before there is a version that has them."""
-    from headwater.protocols import REGISTRY
+    served = served_listeners()
+    return {f"listen.{each.name}" for each in fields(Listen) if each.name not in served}
 
-    return {f"listen.{each.name}" for each in fields(Listen) if each.name not in REGISTRY}
 
-
-def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+def _rows(loaded: Loaded) -> Iterator[tuple[str, str, Origin]]:
     without_effect = keys_without_effect()
-    for key in SETTINGS:
+    for key, shown in _all_shown(loaded):
         remark = " (not in this version)" if key in without_effect else ""
-        yield key, str(loaded.written(key)), f"{loaded.origins[key]}{remark}"
+        origin = Origin(shown.origin.kind, f"{shown.origin}{remark}")
+        # A text stands as it is; all else looks the same in TOML and JSON.
+        text = shown.value if isinstance(shown.value, str) else _toml(shown.value)
+        yield key, text, origin
+
+
+def _all_shown(loaded: Loaded) -> Iterator[tuple[str, Shown]]:
+    for key, declared in DECLARED.items():
+        match declared:
+            case Setting():
+                yield key, Shown(loaded.written(key), loaded.origins[key])
+            case Array() as array:
+                for index, element in enumerate(loaded.elements(array)):
+                    yield from ((array.entry(index, name), each) for name, each in element.items())
+            case Pairs() as pairs:
+                for name, each in loaded.pairs(pairs).items():
+                    yield pairs.entry(name), each
 
 
 def _about_file(loaded: Loaded) -> str:
@@ -97,21 +141,62 @@ def _about_file(loaded: Loaded) -> str:
 
 def _toml_lines(loaded: Loaded) -> Iterator[str]:
     table = ""
-    for key, setting in SETTINGS.items():
-        prefix, _, name = key.rpartition(".")
+    for key, declared in DECLARED.items():
+        prefix = key.rpartition(".")[0]
         if prefix != table:
             table = prefix
             yield f"[{table}]"
-        # A default that is written down would no longer follow the defaults of later versions.
-        mark = "# " if loaded.origins[key].kind == "default" else ""
-        yield f"# {setting.meaning}"
-        yield f"# ({setting.kind.words})"
-        yield f"{mark}{name} = {_toml(loaded.written(key))}"
+        match declared:
+            case Setting() as setting:
+                shown = Shown(loaded.written(key), loaded.origins[key])
+                yield from _setting_lines(setting, shown)
+                yield ""
+            case Array() as array:
+                yield from _array_lines(array, loaded)
+            case Pairs() as pairs:
+                yield from _pairs_lines(pairs, loaded)
+
+
+def _setting_lines(setting: Setting, shown: Shown) -> Iterator[str]:
+    # A default that is written down would no longer follow the defaults of later versions.
+    is_own = shown.origin.kind != "default" and str(shown.origin) != setting.inherits
+    yield f"# {setting.meaning}"
+    yield f"# ({setting.kind.words})"
+    yield f"{'' if is_own else '# '}{setting.name} = {_toml(shown.value)}"
+
+
+def _array_lines(array: Array, loaded: Loaded) -> Iterator[str]:
+    """The tables of an array; without any, what one would look like."""
+    yield f"# {array.meaning}"
+    for element in loaded.elements(array):
+        yield f"[[{array.key}]]"
+        for name, shown in element.items():
+            yield from _setting_lines(array.settings[name], shown)
+        yield ""
+    if not loaded.value(array.key):
+        yield f"#[[{array.key}]]"
+        for setting in array.settings.values():
+            yield f"# {setting.meaning}"
+            yield f"# ({setting.kind.words})"
+            yield f"#{setting.name} = {_toml(_example(setting, loaded))}"
         yield ""
 
 
-def _toml(value: Scalar) -> str:
-    if not isinstance(value, str):
-        return str(value)
+def _example(setting: Setting, loaded: Loaded) -> Written:
+    if setting.inherits is not None:
+        return loaded.written(setting.inherits)
+    return "" if setting.is_required else setting.kind.write(setting.default)
+
+
+def _pairs_lines(pairs: Pairs, loaded: Loaded) -> Iterator[str]:
+    found = loaded.pairs(pairs)
+    yield f"# {pairs.meaning}"
+    yield f"# (each name is {pairs.name.words}, each value {pairs.value.words})"
+    yield f"{'' if found else '#'}[{pairs.key}]"
+    yield from (f"{name} = {_toml(shown.value)}" for name, shown in found.items())
+    yield ""
+
+
+def _toml(value: Written) -> str:
     # TOML escapes as JSON does, and wants one more character escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

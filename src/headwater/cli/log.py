@@ -21,11 +21,10 @@ from headwater.cli.log_output import (
     print_segments,
     print_summary,
     print_topics,
-    progress_bar,
-    silent,
     write_json,
     write_parquet,
 )
+from headwater.cli.output import progress_bar, silent
 from headwater.errors import HeadwaterError
 
 # The log brings Arrow with it, which takes long to import: only the commands that run need it.

@@ -1,24 +1,20 @@
-"""How `headwater log` shows and writes what it found: lines, tables, JSON, Parquet, progress."""
+"""How `headwater log` shows and writes what it found: lines, tables, JSON, Parquet."""
 
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from headwater.cli.common import err, out
+from headwater.cli.common import out
+from headwater.cli.output import plain_table, progress_bar, shown, size_of, time_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headwater.log.embedded.verify import Report
-    from headwater.log.embedded.view import Progress, View
+    from headwater.log.embedded.view import View
     from headwater.message import Batch
 
 READ_BYTES = 4 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write_json(file: TextIO, batches: Iterable["Batch"]) -> None:
@@ -83,7 +79,7 @@ def print_summary(view: "View") -> None:
 
 
 def print_segments(view: "View") -> None:
-    table = _table("segment", "state", "messages", "size", "last message")
+    table = plain_table("segment", "state", "messages", "size", "last message", left=2)
     for segment in view.segments:
         active = segment is view.segments[-1]
         state = "sealed" if segment.sealed else "active" if active else "full"
@@ -99,39 +95,21 @@ def print_topics(view: "View", number: int) -> None:
 
     with progress_bar("counting") as progress:
         counts = view.count_topics(progress)
-    table = _table("topic", "messages")
+    table = plain_table("topic", "messages")
     for topic, count in counts.most_common(number):
         # As Text, because rich takes brackets in a plain string for its markup.
-        table.add_row(Text(_shown(topic)), str(count))
+        table.add_row(Text(shown(topic)), str(count))
     out().print(table)
     if len(counts) > number:
         print(f"and {len(counts) - number} more topics")
 
 
-def _table(*titles: str) -> "Table":
-    """A table that fits into 80 columns."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in titles:
-        left = title in ("segment", "state", "topic")
-        table.add_column(title, justify="left" if left else "right")
-    return table
-
-
 def print_batch(batch: "Batch") -> None:
-    topic, when = _shown(batch.run.topic), time_of(batch.timestamp)
+    topic, when = shown(batch.run.topic), time_of(batch.timestamp)
     for offset, payload in enumerate(batch.run.payloads, batch.offset):
         text = _text(payload)
         mark = "base64:" if "encoding" in text else ""
-        print(f"{offset}  {when}  {topic}  {mark}{_shown(text['payload'])}")
-
-
-def _shown(text: str) -> str:
-    """Text that cannot do anything to a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        print(f"{offset}  {when}  {topic}  {mark}{shown(text['payload'])}")
 
 
 def print_reports(reports: "list[Report]") -> bool:
@@ -151,48 +129,3 @@ def print_reports(reports: "list[Report]") -> bool:
     checked = f"{len(reports)} segments, {frames} frames, {size_of(size)}"
     print(f"{checked}: {len(damaged)} damaged" if damaged else f"{checked}: all is well")
     return bool(damaged)
-
-
-def time_of(microseconds: int) -> str:
-    when = _EPOCH + timedelta(microseconds=microseconds)
-    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def size_of(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator["Progress"]:
-    """A bar on standard error, if someone is looking."""
-    if not err().is_terminal:
-        yield silent
-        return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err(), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        shown = 0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal shown
-            if done == total or (done - shown) * 500 > total:  # each update costs some time
-                shown = done
-                bar.update(task, completed=done, total=total)
-
-        yield progress
-
-
-def silent(done: int, total: int) -> None:
-    pass

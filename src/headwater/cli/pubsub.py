@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from headwater.cli import common
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.client import Message, Target
+    from headwater.config import Config
 
 READ_BYTES = 64 * 1024
 
@@ -23,7 +25,10 @@ UrlArgument = Annotated[
     typer.Argument(
         metavar="URL",
         help="protocol://[user:password@]host[:port]/topic, for example "
-        "bpsp://localhost/sensors/a. The topic is taken as it stands.",
+        "bpsp://localhost/sensors/a. The protocol is psmb, bmtp, prism, bpsp or crystal; the topic "
+        "is taken as it stands. Secrets: prism://app:secret@host or HEADWATER_PRISM_CLIENT_ID and "
+        "HEADWATER_PRISM_CLIENT_SECRET; crystal://secret@host or HEADWATER_CRYSTAL_SECRET_KEY; "
+        "otherwise those of the configuration are taken.",
     ),
 ]
 
@@ -75,7 +80,9 @@ def sub(
     """Subscribe and print the topic and payload of each message, until Ctrl-C.
 
     What the URL's topic may be depends on the protocol: a pattern with + and * for BPSP, a PCRE
-    pattern for PSMB.
+    pattern for PSMB, a channel for BMTP (42 or bmtp/42), a topic for CrystalConnector, a queue's
+    name or nothing for Prism Notify. BMTP and Prism are sent an acknowledgement for each message
+    that was printed.
     """
     if from_start and subscriber is None:
         subscriber = random.getrandbits(64)
@@ -87,7 +94,7 @@ async def _publish(url: str, payloads: list[str], headers: list[str], ack: bool)
 
     target = _target(url)
     pairs = tuple(_pair(header) for header in headers)
-    async with connect(target) as client:
+    async with connect(target, _configuration(target)) as client:
         for payload in payloads:
             if payload != "-":
                 await client.publish(target.topic, payload.encode(), headers=pairs, ack=ack)
@@ -110,8 +117,8 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[list[bytes]]:
 async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int | None) -> None:
     from headwater.client import PsmbClient, connect
 
-    target = _target(url)
-    async with connect(target) as client:
+    target = _target(url, nameless=("prism",))  # an app has a queue without a name
+    async with connect(target, _configuration(target)) as client:
         if subscriber is None:
             await client.subscribe(target.topic)
         elif isinstance(client, PsmbClient):
@@ -126,13 +133,21 @@ async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int
                     return
 
 
-def _target(url: str) -> "Target":
+def _target(url: str, nameless: tuple[str, ...] = ()) -> "Target":
+    """What a URL says; protocols in `nameless` need no topic."""
     from headwater.client import Target
 
     target = Target.parse(url)
-    if not target.topic:
+    if not target.topic and target.scheme not in nameless:
         raise HeadwaterError(f"the URL names no topic: {url}")
     return target
+
+
+def _configuration(target: "Target") -> "Config | None":
+    """Read only for those who may need it: where there is a mistake in it, others still work."""
+    if target.scheme in ("psmb", "bpsp"):
+        return None
+    return common.load_config().config
 
 
 def _pair(header: str) -> tuple[str, str]:

@@ -21,10 +21,9 @@ def serve(
 ) -> None:
     """Run the broker until it is told to stop (SIGTERM or Ctrl-C)."""
     from headwater import server
-    from headwater.protocols import REGISTRY
 
     loaded = common.load_config(config, {"data": data})
-    for name in loaded.unserved(REGISTRY):
+    for name in loaded.unserved(common.served_listeners()):
         common.warn(f"[listen] {name} is set, but this version does not serve {name} yet")
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,

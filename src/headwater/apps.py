@@ -1,0 +1,108 @@
+"""The apps that were made with `headwater app add`, in the broker's state.db.
+
+Whoever makes an app has its secret shown once. The broker must be able to read it, because clients
+do not send it but sign with it; so the file is for its owner only.
+
+The broker and commands may use this at the same time: each call has a connection of its own, and
+waits for the others.
+"""
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.errors import HeadwaterError
+from headwater.units import is_client_id
+
+FILE = "state.db"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS apps (
+    client_id     TEXT PRIMARY KEY,
+    client_secret TEXT NOT NULL,
+    created       INTEGER  -- microseconds since 1970
+)
+"""
+_PATIENCE_SECONDS = 10.0
+# SQLite keeps what was written last in files of its own.
+_SUFFIXES = ("", "-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    client_id: str
+    client_secret: str = field(repr=False)
+    created: int
+
+
+class Apps:
+    """`path` is that of state.db. It is created by the first `add`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def list(self) -> list[App]:
+        if not self._path.exists():
+            return []
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT client_id, client_secret, created FROM apps ORDER BY client_id"
+            )
+            return [App(*row) for row in rows]
+
+    def add(self, name: str) -> str:
+        """Make an app, and return its secret."""
+        if not is_client_id(name):
+            raise HeadwaterError(
+                f'"{name}" cannot be the name of an app: 1 to 64 letters, digits, "_", "." and "-"'
+            )
+        secret = secrets.token_hex(16)
+        self._keep_private()
+        with self._open() as database:
+            try:
+                created = time.time_ns() // 1000
+                database.execute("INSERT INTO apps VALUES (?, ?, ?)", (name, secret, created))
+            except sqlite3.IntegrityError:
+                raise HeadwaterError(
+                    f'there is an app "{name}" already; '
+                    f"'headwater app remove {name}' removes it, to make it anew"
+                ) from None
+        return secret
+
+    def remove(self, name: str) -> None:
+        if not self._path.exists() or not self._delete(name):
+            names = ", ".join(app.client_id for app in self.list())
+            known = f"there are {names}" if names else "there are none"
+            raise HeadwaterError(f'there is no app "{name}" to remove; {known}')
+
+    def _delete(self, name: str) -> bool:
+        with self._open() as database:
+            return database.execute("DELETE FROM apps WHERE client_id = ?", (name,)).rowcount > 0
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection, and a transaction around what is done with it."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_PATIENCE_SECONDS)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                with database:
+                    database.execute(_SCHEMA)
+                    yield database
+        except sqlite3.Error as error:
+            raise HeadwaterError(f"cannot use {self._path}: {error}") from None
+
+    def _keep_private(self) -> None:
+        """Before there is a secret in it: the file is for nobody but its owner."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            # Only if it is not there: to close a file ends all locks that SQLite has on it in this
+            # process, through other connections too.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        for suffix in _SUFFIXES:
+            with suppress(FileNotFoundError):
+                os.chmod(f"{self._path}{suffix}", 0o600)

@@ -1,0 +1,103 @@
+"""`headwater app`: clients of Prism Notify that may connect.
+
+A broker that runs is asked, so that it knows at once. Without one, its state is changed on disk.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
+from headwater.cli.output import plain_table, time_of
+
+app = typer.Typer(
+    help="Make, list and remove apps: clients of Prism Notify that may connect.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The client_id of the app: 1 to 64 letters, digits, '_', '.' and '-'.",
+    ),
+]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an app, and show its secret, this once."""
+    made = _do(data_directory(data, config), "add", name=name)
+    secret = made["client_secret"]
+    if as_json:
+        print(json.dumps({"client_id": name, "client_secret": secret}))
+        return
+    print(f"client_id      {name}")
+    print(f"client_secret  {secret}")
+    print(
+        "Keep the secret, it is not shown again. "
+        f"To try it: headwater sub prism://{name}:{secret}@localhost/"
+    )
+
+
+@app.command("list")
+def list_apps(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """List the apps that were made with `headwater app add`.
+
+    Those of the configuration file are in `headwater config`.
+    """
+    apps = _do(data_directory(data, config), "list")
+    if as_json:
+        print(json.dumps(apps, indent=2))
+    elif not apps:
+        print("There are no apps; 'headwater app add NAME' makes one.")
+    else:
+        table = plain_table("client_id", "created", left=2)
+        for each in apps:
+            table.add_row(each["client_id"], f"{time_of(each['created'])[:19]}Z")
+        out().print(table)
+
+
+@app.command()
+def remove(
+    name: NameArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove an app: with its secret, nobody can connect any more."""
+    _do(data_directory(data, config), "remove", name=name)
+    print(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+
+
+def _do(directory: Path, what: str, **arguments: Any) -> Any:
+    from headwater.control import NoBroker, call
+
+    try:
+        return call(directory, f"app.{what}", **arguments)
+    except NoBroker:
+        return _do_on_disk(directory, what, **arguments)
+
+
+def _do_on_disk(directory: Path, what: str, name: str = "") -> Any:
+    """The same as the broker's handlers do."""
+    from headwater.apps import FILE, Apps
+
+    apps = Apps(directory / FILE)
+    match what:
+        case "add":
+            return {"client_id": name, "client_secret": apps.add(name)}
+        case "list":
+            return [{"client_id": app.client_id, "created": app.created} for app in apps.list()]
+        case "remove":
+            return apps.remove(name)

@@ -1,0 +1,188 @@
+"""`headwater queue`: look at queues, and at what could not be delivered.
+
+Only a broker that runs knows how its queues are, so it is asked.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
+from headwater.cli.output import age_of, plain_table, progress_bar, shown, size_of, time_of
+
+app = typer.Typer(
+    help="Look at the queues of a broker that runs, and at their dead letters.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The queue, as in `headwater queue list`; the protocol in front may be left out.",
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command("list")
+def list_queues(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """List the queues, and how much is in them."""
+    from headwater.control import call
+
+    queues = call(data_directory(data, config), "queue.list")
+    if as_json:
+        _print_json(queues)
+    elif not queues:
+        print("There are no queues yet: the first consumer makes one, or the configuration.")
+    else:
+        _print_queues(queues)
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a queue, and up to 20 of its dead letters."""
+    from headwater.control import call
+
+    queue = call(data_directory(data, config), "queue.show", name=name)
+    if as_json:
+        _print_json(queue)
+        return
+    for title, text in _about(queue):
+        print(f"{title:14}{text}")
+    if queue["dead_letters"]:
+        print()
+        _print_dead_letters(queue)
+
+
+@app.command()
+def redrive(
+    name: NameArgument,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="At most so many; the oldest first.")
+    ] = None,
+    yes: YesOption = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish the dead letters of a queue again, to the topics that they came from."""
+    from headwater.control import call
+
+    directory = data_directory(data, config)
+    if _should_ask(yes):
+        dead = call(directory, "queue.show", name=name)["dead"]
+        number = dead if limit is None else min(dead, limit)
+        _ask(f"Publish {_letters(number)} of {shown(name)} again?")
+    with progress_bar("redriving") as progress:
+        result = call(directory, "queue.redrive", progress, name=name, limit=limit)
+    if as_json:
+        _print_json(result)
+    else:
+        print(f"{_letters(result['redriven'])} published again")
+
+
+@app.command()
+def purge(
+    name: NameArgument,
+    yes: YesOption = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give up the dead letters of a queue. What waits in the queue stays in it."""
+    from headwater.control import call
+
+    directory = data_directory(data, config)
+    if _should_ask(yes):
+        dead = call(directory, "queue.show", name=name)["dead"]
+        _ask(f"Give up {_letters(dead)} of {shown(name)} for good?")
+    result = call(directory, "queue.purge", name=name)
+    if as_json:
+        _print_json(result)
+    else:
+        print(f"{_letters(result['purged'])} given up")
+
+
+def _should_ask(yes: bool) -> bool:
+    """A script cannot answer."""
+    return not yes and sys.stdin.isatty()
+
+
+def _ask(question: str) -> None:
+    typer.confirm(question, abort=True, err=True)
+
+
+def _letters(number: int) -> str:
+    return "1 dead letter" if number == 1 else f"{number} dead letters"
+
+
+# What it looks like
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_queues(queues: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    titles = ("queue", "consumers", "waiting", "in flight", "returned", "dead", "oldest")
+    table = plain_table(*titles)
+    for each in queues:
+        numbers = (each["in_flight"], each["returned"], each["dead"])
+        oldest = "" if each["oldest"] is None else age_of(each["oldest"])
+        # As Text, because rich takes brackets in a plain string for its markup.
+        name = Text(shown(each["name"]))
+        table.add_row(name, str(each["consumers"]), _waiting(each), *map(str, numbers), oldest)
+    out().print(table)
+
+
+def _waiting(queue: dict[str, Any]) -> str:
+    return f"{queue['waiting']}{'+' if queue['waiting_is_partial'] else ''}"
+
+
+def _about(queue: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "queue", shown(queue["name"])
+    yield "protocol", queue["protocol"]
+    yield "bindings", shown(", ".join(queue["bindings"])) or "none"
+    yield "consumers", str(queue["consumers"])
+    yield "waiting", _waiting(queue)
+    yield "in flight", str(queue["in_flight"])
+    yield "returned", str(queue["returned"])
+    yield "dead", str(queue["dead"])
+    yield "position", str(queue["position"])
+    yield "oldest", "none" if queue["oldest"] is None else time_of(queue["oldest"])
+    yield "prefetch", _limit(queue["prefetch"])
+    yield "ack seconds", _limit(queue["ack_seconds"])
+    yield "deliveries", _limit(queue["max_deliveries"])
+    yield "dead letters", shown(queue["dead_topic"]) or "none"
+
+
+def _limit(value: float | None) -> str:
+    return "no limit" if value is None else f"at most {value:g}"
+
+
+def _print_dead_letters(queue: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    table = plain_table("topic", "reason", "offset", "time", "deliveries", "size", left=2)
+    for each in queue["dead_letters"]:
+        texts = (Text(shown(each["topic"])), Text(shown(each["reason"])))
+        when, size = f"{time_of(each['timestamp'])[:19]}Z", size_of(each["size"])
+        table.add_row(*texts, str(each["offset"]), when, str(each["deliveries"]), size)
+    out().print(table)
+    more = queue["dead"] - len(queue["dead_letters"])
+    if more > 0:
+        print(f"and {more} more")

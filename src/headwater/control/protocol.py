@@ -1,0 +1,84 @@
+"""What is spoken on the control socket: lines of JSON.
+
+    → {"do": "queue.redrive", "with": {"name": "shop/orders"}}
+    ← {"progress": {"done": 100, "total": 250}}         any number of these, or none
+    ← {"result": {"redriven": 250}}                     or {"error": "there is no queue …"}
+
+A connection carries any number of requests, one after the other.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import HeadwaterError
+
+NAME = "control.sock"
+
+#: The longest request.
+MOST_BYTES = 1 << 20
+
+#: How much of how much is done.
+Progress = Callable[[int, int], None]
+
+# Linux takes 107 bytes for the path of a socket, others 103.
+_MOST_PATH_BYTES = 103
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    do: str
+    arguments: dict[str, Any]
+
+    @classmethod
+    def parse(cls, line: bytes) -> "Request":
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            raise HeadwaterError("the request is not JSON") from None
+        if not isinstance(content, dict) or not isinstance(content.get("do"), str):
+            raise HeadwaterError('a request is an object with a text "do"')
+        if unknown := content.keys() - {"do", "with"}:
+            raise HeadwaterError(f'a request has "do" and "with", and no "{min(unknown)}"')
+        arguments = content.get("with", {})
+        if not isinstance(arguments, dict):
+            raise HeadwaterError('"with" is an object')
+        return cls(content["do"], arguments)
+
+    def encode(self) -> bytes:
+        return _line({"do": self.do, "with": self.arguments})
+
+
+def progress(done: int, total: int) -> bytes:
+    return _line({"progress": {"done": done, "total": total}})
+
+
+def result(value: object) -> bytes:
+    return _line({"result": value})
+
+
+def error(sentence: str) -> bytes:
+    return _line({"error": sentence})
+
+
+def _line(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+
+@contextmanager
+def address(directory: Path) -> Iterator[str]:
+    """The path of the socket, short enough to be one: it may be used inside the `with` only."""
+    path = str(directory / NAME)
+    if len(os.fsencode(path)) <= _MOST_PATH_BYTES:
+        yield path
+        return
+    # Through the directory's file descriptor, any path is short.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{NAME}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,162 @@
+"""The broker's side of the control socket."""
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from headwater.control import protocol
+from headwater.control.protocol import Request
+from headwater.errors import HeadwaterError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[..., Awaitable[Any]]
+
+# Progress that nobody reads is not kept.
+_MOST_UNREAD_BYTES = 64 * 1024
+
+
+class Control:
+    """Answers requests in `directory`.
+
+    `handlers` has a coroutine function for each command, by the name of the command. It takes what
+    the request has in "with" as keyword arguments; if it has a parameter `progress`, it gets a
+    callable for it, to be called with what is done and the total, in the thread of the loop. What
+    it returns goes to JSON. A HeadwaterError is the answer, too.
+
+    A command that has begun runs to its end, even if the one who asked for it has gone.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
+        self._connections: set[asyncio.Task[None]] = set()
+        # All that has to be undone by `stop`.
+        self._stack = ExitStack()
+
+    async def start(self, directory: Path) -> None:
+        """Listen. Whoever calls this holds the lock of the log: a socket that is there is a
+        leftover of a broker that was killed."""
+        with ExitStack() as stack:
+            path = stack.enter_context(protocol.address(directory))
+            _remove_leftover(path)
+            listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listening.bind(path)
+            identity = _identity(path)
+            stack.callback(_remove, path, identity)
+            os.chmod(path, 0o600)  # nobody can connect before it listens
+            server = await asyncio.start_unix_server(
+                self._connected, sock=listening, limit=protocol.MOST_BYTES
+            )
+            stack.callback(server.close)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Remove the socket, and end what still runs."""
+        self._stack.close()
+        running = [task for task in self._connections if task is not asyncio.current_task()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+        except ConnectionError:
+            pass  # it did not wait for the answer
+        except asyncio.CancelledError:
+            _write(writer, protocol.error("the broker is stopping"))
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (line := await _read_line(reader)) != b"":
+            _write(writer, await self._answer(line, writer))
+            await writer.drain()
+
+    async def _answer(self, line: bytes | None, writer: asyncio.StreamWriter) -> bytes:
+        try:
+            if line is None:
+                raise HeadwaterError(f"a request has at most {protocol.MOST_BYTES} bytes")
+            return protocol.result(await self._handle(Request.parse(line), writer))
+        except HeadwaterError as error:
+            return protocol.error(str(error))
+        except Exception:
+            logger.exception("a request on the control socket failed")
+            return protocol.error("internal error; the log of the broker says more")
+
+    async def _handle(self, request: Request, writer: asyncio.StreamWriter) -> Any:
+        handler = self._handlers.get(request.do)
+        if handler is None:
+            raise HeadwaterError(f'this broker knows no command "{request.do}"')
+        signature = inspect.signature(handler)
+        arguments = dict(request.arguments)
+        if "progress" in arguments:
+            raise HeadwaterError(f'{request.do}: "progress" is no argument')
+        if "progress" in signature.parameters:
+            arguments["progress"] = _progress_to(writer)
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:
+            raise HeadwaterError(f"{request.do}: {error}") from None
+        return await handler(**arguments)
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes | None:
+    """The next line; None if it is too long, empty at the end. An unfinished line is no line."""
+    too_long = False
+    while True:
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        except asyncio.LimitOverrunError as error:
+            # Read on to its end, or the answer could get lost with what was not read.
+            too_long = True
+            await reader.readexactly(error.consumed)
+        else:
+            return None if too_long else line
+
+
+def _write(writer: asyncio.StreamWriter, line: bytes) -> None:
+    if not writer.is_closing():  # uvloop does not forgive that
+        writer.write(line)
+
+
+def _progress_to(writer: asyncio.StreamWriter) -> protocol.Progress:
+    def progress(done: int, total: int) -> None:
+        if writer.transport.get_write_buffer_size() < _MOST_UNREAD_BYTES:
+            _write(writer, protocol.progress(done, total))
+
+    return progress
+
+
+def _remove_leftover(path: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise HeadwaterError(
+                f"{protocol.NAME} in the data directory is no socket; move it away"
+            )
+        os.unlink(path)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _remove(path: str, identity: tuple[int, int]) -> None:
+    """Remove a socket, unless another one has taken its place."""
+    with suppress(OSError):
+        if _identity(path) == identity:
+            os.unlink(path)

@@ -22,9 +22,13 @@ RULES: dict[str, set[str] | None] = {
     "broker": SMALL | {"log.engine"},
     "log": {"message", "errors", "filters", "units", "topics"},
     "transport": SMALL | {"protocols"},
+    "control": {"errors"},
+    "apps": {"errors", "units"},
     "cli": None,
     "client": None,
     "server": None,
+    "wiring": None,
+    "administration": {"apps", "broker.overview", "control", "errors"},
     "__main__": None,
 }
 

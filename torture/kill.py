@@ -19,10 +19,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.log.embedded.view import View
 from headwater.protocols import bpsp, psmb
 from headwater.protocols.base import Delivered, Pinged
 from tests.e2e.process import BrokerProcess, Wire, eventually
+from torture.log import stored_payloads
 
 TOPIC = "torture/kill"
 PAYLOAD = re.compile(rb"(\w+)\.(\d+)\.")
@@ -158,22 +158,12 @@ def _settle(
         worker.join()
     assert broker.stop() == 0, broker.log
     assert "Traceback" not in broker.log, broker.log
-    stored = _stored(directory)
+    stored = [_key(payload) for payload in stored_payloads(directory / "data")]
     _compare(stored, publishers)
     # Publishers went on for a moment after the last message; what came before it counts.
     missing = set(stored[: stored.index(b"last.0.")]) - set(subscriber.received)
     assert not missing, f"the durable subscriber missed {sorted(missing)[:10]}"
     return len(stored)
-
-
-def _stored(directory: Path) -> list[bytes]:
-    log = View.open(directory / "data" / "log")
-    keys: list[bytes] = []
-    offset = log.start
-    while offset < log.end:
-        batches, offset = log.read(offset, lambda topic: True, 8 << 20, log.end)
-        keys += [_key(payload) for batch in batches for payload in batch.run.payloads]
-    return keys
 
 
 def _compare(stored: list[bytes], publishers: list[Publisher]) -> None:

@@ -6,17 +6,26 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from headwater import wiring
+from headwater.administration import Administration
+from headwater.apps import FILE as APPS_FILE
+from headwater.apps import Apps
 from headwater.broker.broker import Broker
+from headwater.broker.overview import Overview
 from headwater.config import Config
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
-from headwater.protocols import REGISTRY, Protocol, bpsp, psmb
+from headwater.control import Control
+from headwater.log.embedded.engine import EmbeddedEngine
+from headwater.protocols import REGISTRY, Protocol, crystal, prism
 from headwater.protocols.base import Session, Terms
-from headwater.transport.tcp import Bounds, Connections, Listener
+from headwater.protocols.prism import DEFAULT_QUEUE
+from headwater.protocols.recognition import Recognition
+from headwater.transport.tcp import Connections, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +41,7 @@ class Server:
     engine: EmbeddedEngine
     broker: Broker
     connections: Connections
+    control: Control
     listeners: list[Listener]
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]]
@@ -39,25 +49,51 @@ class Server:
     @classmethod
     async def start(cls, config: Config) -> "Server":
         _allow_many_files()
-        engine = await EmbeddedEngine.open(config.data, _log_settings(config))
-        broker = Broker(engine, config.limits.subscriptions)
-        connections = Connections(_bounds(config), broker.join)
-        server = cls(engine, broker, connections, [], [])
+        tls = wiring.tls_context(config)
+        engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
+        broker = Broker(engine, config.limits.subscriptions, config.bmtp.dedup_seconds)
+        connections = Connections(wiring.bounds(config), broker.join)
+        secrets = {app.client_id: app.client_secret for app in config.prism.apps}
+        settings = wiring.protocol_settings(config, secrets)
+        administration = Administration(
+            Overview(broker, partial(wiring.queue_spec, settings)),
+            Apps(config.data / APPS_FILE),
+            secrets,
+            lambda app: _declare(broker, settings, app, DEFAULT_QUEUE),
+        )
+        control = Control(administration.handlers())
+        server = cls(engine, broker, connections, control, [], [])
         try:
-            await server._listen(config)
+            await broker.recall()
+            await control.start(config.data)
+            await administration.load_apps()
+            for queue in config.prism.queues:
+                _declare(broker, settings, queue.app, queue.name)
+            await server._listen(config, settings, tls)
         except BaseException:
             await server.stop()
             raise
+        _say_who_is_shut_out(config, secrets)
         return server
 
-    async def _listen(self, config: Config) -> None:
-        settings = _protocol_settings(config)
-        for name, protocol in REGISTRY.items():
+    async def _listen(
+        self, config: Config, settings: Mapping[str, Any], tls: ssl.SSLContext | None
+    ) -> None:
+        sessions: dict[str, Callable[[Terms], Session]] = {
+            name: partial(_make_session, protocol, settings[name])
+            for name, protocol in REGISTRY.items()
+            if name != crystal.NAME or config.crystal.secret_key
+        }
+        everyone: dict[str, Callable[[Terms], Session]] = {
+            **sessions,
+            "any": partial(Recognition, sessions=sessions),
+        }
+        for name, session in everyone.items():
             address = getattr(config.listen, name)
             if address is not None:
-                make = partial(_make_session, protocol, settings[name])
-                listener = Listener(name, make, self.connections)
-                bound = await listener.listen(address.host, address.port)
+                listener = Listener(name, session, self.connections)
+                context = tls if address.secure else None
+                bound = await listener.listen(address.host, address.port, context)
                 self.listeners.append(listener)
                 self.addresses.append((name, *bound))
 
@@ -65,6 +101,7 @@ class Server:
         """Drain: accept nothing new, make durable what was accepted, say goodbye."""
         for listener in self.listeners:
             listener.stop()
+        await self.control.stop()
         self.connections.hush()
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())
@@ -73,6 +110,28 @@ class Server:
         await self.connections.dismiss(FAREWELL_SECONDS)
         self.broker.close()
         await self.engine.close()
+
+
+def _make_session(protocol: Protocol, settings: Any, terms: Terms) -> Session:
+    return protocol.session(terms, settings)
+
+
+def _declare(broker: Broker, settings: Mapping[str, Any], app: str, name: str) -> None:
+    """Let a queue exist from now on, if it does not yet."""
+    broker.queue(prism.queue_spec(settings[prism.NAME], app, name))
+
+
+def _say_who_is_shut_out(config: Config, apps: Mapping[str, str]) -> None:
+    if config.listen.prism and not apps:
+        logger.warning(
+            "prism refuses everyone, because there are no apps: "
+            "add one with 'headwater app add NAME'"
+        )
+    if config.listen.crystal and not config.crystal.secret_key:
+        logger.warning(
+            "crystal is off, because it has no secret: set [crystal] secret_key "
+            "or HEADWATER_CRYSTAL_SECRET_KEY"
+        )
 
 
 async def serve(config: Config, announce: Callable[[Server], None]) -> None:
@@ -108,35 +167,6 @@ def loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
             raise
         return None
     return uvloop.new_event_loop
-
-
-def _log_settings(config: Config) -> Settings:
-    log = config.log
-    return Settings(
-        log.sync, log.sync_interval, log.segment_bytes, log.retention_bytes, log.retention_age
-    )
-
-
-def _bounds(config: Config) -> Bounds:
-    limits = config.limits
-    return Bounds(
-        limits.connections,
-        limits.message_bytes,
-        limits.topic_bytes,
-        limits.output_buffer_bytes,
-        limits.handshake_seconds,
-    )
-
-
-def _make_session(protocol: Protocol, settings: Any, terms: Terms) -> Session:
-    return protocol.session(terms, settings)
-
-
-def _protocol_settings(config: Config) -> dict[str, Any]:
-    return {
-        psmb.NAME: psmb.Settings(config.psmb.keepalive_seconds, config.psmb.keepalive_misses),
-        bpsp.NAME: bpsp.Settings(),
-    }
 
 
 def _allow_many_files() -> None:

@@ -14,21 +14,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headwater.protocols import bpsp, psmb
+from headwater.protocols import REGISTRY, bpsp, psmb
 
 PATIENCE = 10.0
+LISTENERS = (*REGISTRY, "any")
+APP, SECRET = "shop", "a secret of a test, long enough"
+#: An app of Prism and a secret of CrystalConnector, so that clients of all five can connect.
+ALL_FIVE = f"""
+[crystal]
+secret_key = "{SECRET}"
+
+[[prism.apps]]
+client_id = "{APP}"
+client_secret = "{SECRET}"
+"""
 
 
 class BrokerProcess:
-    """`headwater serve` on free ports of loopback. Starting it again keeps the data."""
+    """`headwater serve` on free ports of loopback. Starting it again keeps the data.
 
-    def __init__(self, data: Path, **settings: str) -> None:
+    Settings are given as environment variables, and what these cannot say as a file (`toml`).
+    """
+
+    def __init__(self, data: Path, *, toml: str = "", **settings: str) -> None:
         self.data = data
+        if toml:
+            file = data.with_suffix(".toml")
+            file.write_text(toml)
+            settings["HEADWATER_CONFIG"] = str(file)
         self.ports: dict[str, int] = {}
         self.errors: list[str] = []
         self._settings = {
-            "HEADWATER_LISTEN_PSMB": "127.0.0.1:0",
-            "HEADWATER_LISTEN_BPSP": "127.0.0.1:0",
+            **{f"HEADWATER_LISTEN_{name.upper()}": "127.0.0.1:0" for name in LISTENERS},
             **settings,
         }
         self._process: subprocess.Popen[str] | None = None
@@ -123,10 +140,14 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
 
-    def psmb(self) -> "Wire":
-        wire = Wire(self.ports["psmb"])
+    def wire(self, protocol: str) -> "Wire":
+        """A raw connection."""
+        wire = Wire(self.ports[protocol])
         self._wires.append(wire)
         return wire
+
+    def psmb(self) -> "Wire":
+        return self.wire("psmb")
 
     def publisher(self, topic: str, version: int = 2) -> "Wire":
         """A PSMB connection in publish mode."""

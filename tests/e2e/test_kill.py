@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
-from torture import kill
+from torture import kill, queues
 
 
 def test_kill_under_load(tmp_path: Path) -> None:
     print(kill.torture(tmp_path, cycles=4, seconds=1.0))
+
+
+def test_kill_while_queues_are_at_work(tmp_path: Path) -> None:
+    print(queues.torture(tmp_path, cycles=3, seconds=1.0))

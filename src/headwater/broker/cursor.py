@@ -64,6 +64,11 @@ class Cursor(ABC):
     def behind(self) -> bool:
         return self._position is not None
 
+    @property
+    def busy(self) -> bool:
+        """It is about to give more, without anyone asking."""
+        return self._reading is not None or self._scheduled
+
     def start_from(self, offset: int) -> None:
         self._position = offset
         self.pump()

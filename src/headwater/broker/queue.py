@@ -130,6 +130,10 @@ class Queue:
         """Everything before it was given to a consumer once."""
         return max([self._position, *(feed.position for feed in self._all_feeds())])
 
+    @property
+    def busy(self) -> bool:
+        return any(feed.busy for feed in self._all_feeds())
+
     def rewind(self, end: int) -> None:
         for feed in self._all_feeds():
             feed.rewind(end)

@@ -87,9 +87,9 @@ class Connection(asyncio.Protocol):
             if self._closing:
                 return
         if self.session.successor is not None:
-            self.session = self.session.successor
+            self.session, rest = self.session.successor
             self._begin()
-            self.data_received(b"")
+            self.data_received(rest)
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now

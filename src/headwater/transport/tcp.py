@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,12 +76,14 @@ class Listener:
         self.handshake_seconds = bounds.handshake_seconds
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
+    async def listen(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
         """Accept connections; returns the address that was bound."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=BACKLOG
+                lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls
             )
         except OSError as error:
             raise HeadwaterError(

@@ -29,6 +29,8 @@ class Notes:
         self._dirty_cursors: dict[str, int] = {}
         self._dirty_queues: dict[str, Callable[[], bytes]] = {}
         self._keeper = ThreadPoolExecutor(1, "log-state")
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def load_cursor(self, name: str) -> int | None:
         return self._cursors.get(name)
@@ -50,14 +52,18 @@ class Notes:
 
     async def close(self) -> None:
         self._write()
+        self._closed = True
         await asyncio.to_thread(self._keeper.shutdown)
         self._state.close()
 
     def _write_soon(self) -> None:
-        if not self._dirty_cursors and not self._dirty_queues:
-            self._loop.call_later(GATHER_SECONDS, self._write)
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
 
     def _write(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         cursors, self._dirty_cursors = self._dirty_cursors, {}
         snapshots, self._dirty_queues = self._dirty_queues, {}
         queues = {name: snapshot() for name, snapshot in snapshots.items()}

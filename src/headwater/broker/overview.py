@@ -1,0 +1,118 @@
+"""What an operator can see of queues, and do to them. Everything here is plain data."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.broker.dead import DELIVERIES, REASON, TOPIC, Progress
+from headwater.errors import Code, Refusal
+from headwater.queues import QueueSpec
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+    from headwater.broker.queue import Queue
+
+READ_BYTES = 4 * 1024 * 1024
+# Counting what waits reads the log; after this long it says how many there are at least.
+COUNT_SECONDS = 0.5
+SHOWN_LETTERS = 20
+
+
+class Overview:
+    """`spec_of` makes the specification of a queue that is remembered but was not used yet."""
+
+    def __init__(self, broker: "Broker", spec_of: Callable[[str], QueueSpec | None]) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+        self._spec_of = spec_of
+
+    async def queues(self) -> list[dict[str, Any]]:
+        found = [self._find(name) for name in self.names()]
+        return [await self._summary(queue) for queue in found if queue is not None]
+
+    async def queue(self, name: str) -> dict[str, Any]:
+        queue = self._named(name)
+        spec = queue.spec
+        letters = []
+        async for batch in self._broker.dead.letters(queue):
+            about = dict(batch.run.headers)
+            letters += [
+                {
+                    "offset": batch.offset + number,
+                    "topic": about.get(TOPIC, ""),
+                    "reason": about.get(REASON, ""),
+                    "deliveries": int(about.get(DELIVERIES, 0)),
+                    "size": len(payload),
+                    "timestamp": batch.timestamp,
+                }
+                for number, payload in enumerate(batch.run.payloads)
+            ]
+            if len(letters) >= SHOWN_LETTERS:
+                break
+        return {
+            **await self._summary(queue),
+            "bindings": [each.text for each in spec.filters],
+            "prefetch": spec.prefetch,
+            "ack_seconds": spec.ack_seconds,
+            "max_deliveries": spec.max_deliveries,
+            "dead_topic": spec.dead_topic,
+            "dead_letters": letters[:SHOWN_LETTERS],
+        }
+
+    async def redrive(self, name: str, limit: int | None, progress: Progress) -> int:
+        return await self._broker.dead.redrive(self._named(name), limit, progress)
+
+    async def purge(self, name: str) -> int:
+        return await self._broker.dead.purge(self._named(name))
+
+    async def _summary(self, queue: "Queue") -> dict[str, Any]:
+        waiting, partial, oldest = await self._count(queue)
+        return {
+            "name": queue.spec.name,
+            "protocol": queue.spec.name.partition("/")[0],
+            "consumers": queue.consumers,
+            "in_flight": queue.in_flight,
+            "returned": queue.to_repeat,
+            "waiting": waiting,
+            "waiting_is_partial": partial,
+            "dead": await self._broker.dead.count(queue),
+            "position": queue.position,
+            "oldest": oldest,
+        }
+
+    async def _count(self, queue: "Queue") -> tuple[int, bool, int | None]:
+        """How many messages wait, whether there may be more, and when the oldest came."""
+        filters = queue.spec.filters
+        known: dict[str, bool] = {}
+
+        def wanted(topic: str) -> bool:
+            if topic not in known:
+                known[topic] = any(each.matches(topic) for each in filters)
+            return known[topic]
+
+        position, stop = queue.position, self._engine.watermark
+        until = time.monotonic() + COUNT_SECONDS
+        count, oldest = 0, None
+        while position < stop:
+            batches, position = await self._engine.read(position, wanted, READ_BYTES)
+            for batch in batches:
+                count += len(batch.run)
+                oldest = batch.timestamp if oldest is None else oldest
+            if time.monotonic() > until:
+                return count, position < stop, oldest
+        return count, False, oldest
+
+    def names(self) -> list[str]:
+        return sorted({*self._engine.notes.queue_names(), *self._broker.queues})
+
+    def _named(self, name: str) -> "Queue":
+        queue = self._find(name)
+        if queue is None:
+            raise Refusal(Code.NOT_FOUND, f"there is no queue {name}")
+        return queue
+
+    def _find(self, name: str) -> "Queue | None":
+        if name in self._broker.queues:
+            return self._broker.queues[name]
+        spec = self._spec_of(name)
+        return None if spec is None else self._broker.queue(spec)

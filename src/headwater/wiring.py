@@ -1,0 +1,79 @@
+"""From the configuration to what each part wants to know."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.config import Config
+from headwater.errors import ConfigError
+from headwater.log.embedded.engine import Settings
+from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
+from headwater.queues import QueueSpec
+from headwater.transport.tcp import Bounds
+
+
+def log_settings(config: Config) -> Settings:
+    log = config.log
+    return Settings(
+        log.sync, log.sync_interval, log.segment_bytes, log.retention_bytes, log.retention_age
+    )
+
+
+def bounds(config: Config) -> Bounds:
+    limits = config.limits
+    return Bounds(
+        limits.connections,
+        limits.message_bytes,
+        limits.topic_bytes,
+        limits.output_buffer_bytes,
+        limits.handshake_seconds,
+    )
+
+
+def protocol_settings(config: Config, apps: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of each protocol. `apps` may change while the broker runs."""
+    return {
+        psmb.NAME: psmb.Settings(config.psmb.keepalive_seconds, config.psmb.keepalive_misses),
+        bmtp.NAME: bmtp.Settings(
+            config.bmtp.dialect,
+            config.bmtp.envelope,
+            config.bmtp.delivery,
+            config.bmtp.channels,
+            config.bmtp.idle_seconds,
+        ),
+        bpsp.NAME: bpsp.Settings(),
+        prism.NAME: prism.Settings(
+            apps,
+            {f"{queue.app}/{queue.name}": queue for queue in config.prism.queues},
+            config.prism.numeric_tags,
+            config.prism.sign_seconds,
+            config.prism.prefetch,
+            config.prism.ack_seconds,
+            config.prism.max_deliveries,
+        ),
+        crystal.NAME: crystal.Settings(config.crystal.secret_key or ""),
+    }
+
+
+def queue_spec(settings: Mapping[str, Any], name: str) -> QueueSpec | None:
+    """The specification of a queue that is known by name only."""
+    protocol = REGISTRY.get(name.partition("/")[0])
+    if protocol is None or protocol.queue_spec is None:
+        return None
+    return protocol.queue_spec(settings[protocol.name], name)
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """What a listener needs that speaks TLS, where the configuration has a certificate."""
+    if config.tls.certificate is None or config.tls.key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls.certificate, config.tls.key)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or str(error)
+        raise ConfigError(
+            f"the certificate {config.tls.certificate} with the key {config.tls.key} "
+            f"cannot be used: {why}"
+        ) from None
+    return context

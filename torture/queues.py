@@ -1,0 +1,160 @@
+"""Kill the broker while queues are at work, again and again, and account for every message.
+
+Publishers send numbered messages over BMTP, to be stored exactly once: what had no answer when the
+broker died is sent again, marked as a repeat. Consumers share a queue of Prism, acknowledge what
+they take, and now and then drop their connection. The broker is killed with SIGKILL at a random
+moment and started again. In the end:
+
+- no message is stored twice, and every message that was answered is stored;
+- every stored message was delivered;
+- a message that was acknowledged in good time before a kill was not delivered again.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from headwater.client import BmtpClient, PrismClient
+from headwater.errors import HeadwaterError
+from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess
+from torture.log import stored_payloads
+
+TOPIC = "bmtp/1"
+# Acknowledgements are safe after 100 ms; the rest is for them to arrive on a busy machine. Those of
+# a consumer that has not noticed yet that the broker is gone reach nobody, so the same holds after.
+SAFE_SECONDS = 0.1 + 0.4
+LAST = b"last"
+
+
+@dataclass
+class Publisher:
+    name: str
+    broker: BrokerProcess
+    answered: set[bytes] = field(default_factory=set)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        client = BmtpClient("127.0.0.1", self.broker.ports["bmtp"], qos=2)
+        numbers = count()
+        async with client:
+            while not stop.is_set():
+                batch = [
+                    b"%s.%d" % (self.name.encode(), next(numbers))
+                    for _ in range(random.choice((1, 10, 200)))
+                ]
+                await self._publish(client, batch)
+                await asyncio.sleep(random.uniform(0, 0.02))
+
+    async def _publish(self, client: BmtpClient, batch: list[bytes]) -> None:
+        """Again and again until all of it is answered."""
+        again = False
+        while True:
+            try:
+                await client.publish(TOPIC, *batch, again=again)
+            except HeadwaterError:
+                again = True
+                await asyncio.sleep(0.01)
+            else:
+                self.answered.update(batch)
+                return
+
+
+@dataclass
+class Accounts:
+    """What all consumers together have seen."""
+
+    received: Counter[bytes] = field(default_factory=Counter)
+    acknowledged: dict[bytes, float] = field(default_factory=dict)
+    kills: list[float] = field(default_factory=list)
+    wrong: list[bytes] = field(default_factory=list)
+
+    def receive(self, key: bytes) -> None:
+        self.received[key] += 1
+        if (at := self.acknowledged.get(key)) is not None and not any(
+            at - SAFE_SECONDS <= kill <= at + SAFE_SECONDS for kill in self.kills
+        ):
+            self.wrong.append(key)
+
+    def acknowledge(self, key: bytes) -> None:
+        self.acknowledged.setdefault(key, asyncio.get_running_loop().time())
+
+
+async def consume(broker: BrokerProcess, accounts: Accounts, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        with contextlib.suppress(HeadwaterError):
+            client = PrismClient("127.0.0.1", broker.ports["prism"], app=APP, secret=SECRET)
+            await client.open()
+            try:
+                await client.subscribe()
+                await take(client, accounts, random.randrange(50, 5000))
+            finally:
+                await client.close()  # whatever it holds comes back
+        await asyncio.sleep(0.01)
+
+
+async def take(client: PrismClient, accounts: Accounts, most: int) -> None:
+    """Messages are acknowledged when the next one is asked for."""
+    before: bytes | None = None
+    for _ in range(most):
+        message = await asyncio.wait_for(anext(client), 0.5)
+        if before is not None:
+            client._flush()
+            accounts.acknowledge(before)
+        accounts.receive(message.payload)
+        before = message.payload
+
+
+async def _torture(directory: Path, cycles: int, seconds: float) -> str:
+    broker = BrokerProcess(directory / "data", toml=ALL_FIVE, HEADWATER_LOG_SEGMENT_BYTES="1MiB")
+    await asyncio.to_thread(broker.start)
+    broker.keep_ports()
+    accounts, stop = Accounts(), asyncio.Event()
+    publishers = [Publisher(f"p{number}", broker) for number in range(3)]
+    publishing = [asyncio.create_task(publisher.run(stop)) for publisher in publishers]
+    done = asyncio.Event()
+    consuming = [asyncio.create_task(_patiently(broker, accounts, done)) for _ in range(4)]
+    try:
+        for _ in range(cycles):
+            await asyncio.sleep(random.uniform(0.2, 1.0) * seconds)
+            accounts.kills.append(asyncio.get_running_loop().time())
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+        await asyncio.sleep(seconds)
+        stop.set()
+        await asyncio.gather(*publishing)
+        answered = set().union(*(publisher.answered for publisher in publishers))
+        async with asyncio.timeout(60):
+            while not answered <= accounts.received.keys():
+                await asyncio.sleep(0.05)
+    finally:
+        stop.set()
+        done.set()
+        await asyncio.gather(*publishing, *consuming, return_exceptions=True)
+        code = await asyncio.to_thread(broker.stop)
+    assert code == 0, broker.log
+    assert "Traceback" not in broker.log, broker.log
+    stored = Counter(await asyncio.to_thread(stored_payloads, directory / "data"))
+    twice = [key for key, times in stored.items() if times > 1]
+    assert not twice, f"stored twice: {twice[:10]}"
+    assert answered <= stored.keys(), "answered and lost"
+    assert stored.keys() <= accounts.received.keys(), "stored and not delivered"
+    assert not accounts.wrong, f"acknowledged, and delivered again: {accounts.wrong[:10]}"
+    repeats = sum(accounts.received.values()) - len(accounts.received)
+    return (
+        f"{cycles} kills: {len(stored):,} messages stored exactly once and delivered, "
+        f"{repeats:,} more than once, none of those acknowledged {SAFE_SECONDS:g} s before a kill"
+    )
+
+
+async def _patiently(broker: BrokerProcess, accounts: Accounts, done: asyncio.Event) -> None:
+    while not done.is_set():
+        with contextlib.suppress(TimeoutError):
+            await consume(broker, accounts, done)
+
+
+def torture(directory: Path, cycles: int, seconds: float) -> str:
+    """Run it; returns a sentence about what was checked, raises AssertionError on any loss."""
+    return asyncio.run(_torture(directory, cycles, seconds))

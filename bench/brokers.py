@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+from bench.wire import crystal, prism
+
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -133,6 +135,29 @@ class Server(ABC):
         return int(found[1]) * 1024
 
 
+_PROTOCOLS = ("psmb", "bpsp", "bmtp", "prism", "crystal")
+
+WAITING = "bench/waiting"  # the topic of a queue that exists before anyone consumes it
+
+# Who may connect. The prefetch is large (the default is 100), so that consumers which acknowledge
+# every message are not what is waited for.
+_CONFIGURATION = f"""
+    [crystal]
+    secret_key = "{crystal.SECRET}"
+
+    [prism]
+    prefetch = 5000
+
+    [[prism.apps]]
+    client_id = "{prism.APP}"
+    client_secret = "{prism.SECRET}"
+
+    [[prism.queues]]
+    app = "{prism.APP}"
+    name = "{prism.key(WAITING)}"
+"""
+
+
 class Headwater(Server):
     """This broker, with every message made durable (`log.sync = "always"`, its default)."""
 
@@ -140,15 +165,15 @@ class Headwater(Server):
     program = "headwater"
 
     def command(self, program: str) -> list[str]:
-        return [program, "serve", "--data", str(self.home / "data")]
+        file = write(self.home / "headwater.toml", _CONFIGURATION)
+        return [program, "serve", "--config", str(file), "--data", str(self.home / "data")]
 
     def environment(self) -> dict[str, str]:
         # No setting of the person who runs the benchmark may leak in.
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
-        listeners = {"listen.psmb": f"{HOST}:0", "listen.bpsp": f"{HOST}:0"}
-        for other in ("bmtp", "prism", "crystal", "console", "flight"):
-            listeners[f"listen.{other}"] = "off"
-        settings = {"log.sync": "always", **listeners, **self.settings}
+        listeners = {f"listen.{wire}": f"{HOST}:0" for wire in _PROTOCOLS}
+        others = {f"listen.{name}": "off" for name in ("any", "console", "flight")}
+        settings = {"log.sync": "always", **listeners, **others, **self.settings}
         return clean | {
             f"HEADWATER_{key.upper().replace('.', '_')}": value for key, value in settings.items()
         }

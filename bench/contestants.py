@@ -35,6 +35,9 @@ ALL: dict[str, Contestant] = {
         Contestant("redis-aof", "redis-aof", "redis", "redis"),
         Contestant("headwater-psmb", "headwater", "psmb", "headwater"),
         Contestant("headwater-bpsp", "headwater", "bpsp", "headwater"),
+        Contestant("headwater-bmtp", "headwater", "bmtp", "headwater"),
+        Contestant("headwater-prism", "headwater", "prism", "headwater"),
+        Contestant("headwater-crystal", "headwater", "crystal", "headwater"),
     )
 }
 
@@ -42,6 +45,11 @@ FAMILIES = tuple(dict.fromkeys(contestant.family for contestant in ALL.values())
 
 # Brokers that hand a message on without keeping it, next to this one, which always keeps it.
 LIVE = ("nats", "mosquitto", "redis", "headwater-psmb", "headwater-bpsp")
+
+# The same for streams to several subscribers at once, and to one. A message of a Prism queue goes
+# to one consumer, so there is no fan-out.
+STREAMS = (*LIVE, "headwater-bmtp", "headwater-crystal")
+STREAMS_TO_ONE = (*STREAMS, "headwater-prism")
 
 # What stands behind an acknowledgement differs; the names in the table say it.
 DURABLE = (
@@ -51,7 +59,13 @@ DURABLE = (
     "redis-aof",
     "headwater-psmb",
     "headwater-bpsp",
+    "headwater-bmtp",
+    "headwater-prism",
+    "headwater-crystal",
 )
+
+# Queues: messages wait for a consumer, and come back when one is lost.
+QUEUES = ("headwater-bmtp", "headwater-prism")
 
 
 def aim(contestant: Contestant, address: tuple[str, int], payload_bytes: int, topic: str) -> Aim:

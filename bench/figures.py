@@ -19,6 +19,8 @@ class Metric(Enum):
     GROWTH = "MiB of growth"
     READY = "s until ready"
     ROUTE = "µs per route"
+    FIRST = "ms to the first message"
+    AGAIN = "ms to redelivery at most"
 
 
 Figures = Mapping[Metric, float]

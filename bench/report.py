@@ -31,7 +31,14 @@ HEADINGS = (
     Metric.P99.value,
     "other",
 )
-_OTHERS = (Metric.PER_CONNECTION, Metric.GROWTH, Metric.READY, Metric.ROUTE)
+_OTHERS = (
+    Metric.PER_CONNECTION,
+    Metric.GROWTH,
+    Metric.READY,
+    Metric.ROUTE,
+    Metric.FIRST,
+    Metric.AGAIN,
+)
 _VERDICTS = {True: "pass", False: "MISS", None: "not measured"}
 
 

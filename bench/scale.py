@@ -21,6 +21,9 @@ class Scale:
     subscriptions: tuple[int, int] = (100, 100_000)
     match_topics: int = 10_000
     log_bytes: int = 1_000_000_000
+    waiting: tuple[int, int] = (1_000, 1_000_000)  # messages in a queue
+    lost_consumers: int = 100
+    held: int = 100  # messages that each of them has not acknowledged
 
 
 FULL = Scale()
@@ -36,6 +39,8 @@ QUICK = Scale(
     match_topics=2_000,
     subscriptions=(100, 20_000),
     log_bytes=100_000_000,
+    waiting=(1_000, 200_000),
+    lost_consumers=20,
 )
 
 # For the tests: does the machinery work and count right?
@@ -52,4 +57,7 @@ TINY = Scale(
     match_topics=100,
     subscriptions=(10, 200),
     log_bytes=2_000_000,
+    waiting=(100, 2_000),
+    lost_consumers=3,
+    held=10,
 )

@@ -3,9 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.contestants import QUEUES
 from bench.figures import Metric, Row
 from bench.scale import Scale
-from bench.scenarios import acked, fanout, idle, latency, matching, opening, router, stalled
+from bench.scenarios import (
+    acked,
+    fanout,
+    idle,
+    latency,
+    matching,
+    opening,
+    queue,
+    router,
+    stalled,
+)
 
 OUTPUT_BUFFER_MIB = 1.0  # the default of limits.output_buffer_bytes
 NOISE_MIB = 4.0  # an allocator grows in steps of a few MiB, stalled subscriber or not
@@ -71,7 +82,15 @@ def difference(left: Value, right: Value) -> Value:
 
 
 def targets(scale: Scale) -> list[Target]:
-    return [*_throughput(), *_matching(scale), *_latency(), *_memory(scale), *_opening(scale)]
+    return [
+        *_throughput(),
+        *_frames(),
+        *_matching(scale),
+        *_latency(),
+        *_queues(scale),
+        *_memory(scale),
+        *_opening(scale),
+    ]
 
 
 def _throughput() -> list[Target]:
@@ -91,6 +110,45 @@ def _throughput() -> list[Target]:
         Target("PSMB 1 → 8 against nats-server", True, 2, "×", eight),
         Target("BPSP 1 → 1 against mosquitto", True, 5, "×", bpsp),
     ]
+
+
+def _frames() -> list[Target]:
+    """The protocols with an acknowledgement for each message, or a WebSocket frame around it."""
+
+    def against(left: str, right: str, subscribers: int) -> Value:
+        case = fanout.case(subscribers)
+        return ratio(*(figure(fanout.NAME, case, who, Metric.RATE) for who in (left, right)))
+
+    window = ratio(
+        *(
+            figure(acked.NAME, acked.WINDOW, who, Metric.RATE)
+            for who in ("headwater-bmtp", "jetstream")
+        )
+    )
+    eight = against("headwater-bmtp", "nats", 8)
+    crystal, prism = (against(f"headwater-{p}", "mosquitto", 1) for p in ("crystal", "prism"))
+    return [
+        Target("BMTP QoS 1 against JetStream acknowledged", True, 2, "×", window),
+        Target("BMTP 1 → 8 with QoS 0 against nats-server", True, 1, "×", eight),
+        Target("CrystalConnector 1 → 1 against mosquitto", True, 1.2, "×", crystal),
+        Target("Prism 1 → 1 against mosquitto", True, 1.2, "×", prism),
+    ]
+
+
+def _queues(scale: Scale) -> list[Target]:
+    few, many = scale.waiting
+    found: list[Target] = []
+    for who in QUEUES:
+        for case in (queue.waiting, queue.reopened):
+            left, right = (figure(queue.NAME, case(n), who, Metric.PEAK) for n in (many, few))
+            growth = difference(left, right)
+            first = figure(queue.NAME, case(many), who, Metric.FIRST)
+            text = f"{case(many)}, {who}"
+            found.append(Target(f"memory with {text}", False, 64, " MiB", growth))
+            found.append(Target(f"first of {text}", False, 100, " ms", first))
+        again = figure(queue.NAME, queue.LOST, who, Metric.AGAIN)
+        found.append(Target(f"redelivery, {who}", False, 50, " ms", again))
+    return found
 
 
 def _matching(scale: Scale) -> list[Target]:

@@ -2,66 +2,68 @@
 
 import select
 import socket
+import sys
 import time
 from dataclasses import dataclass
 
 from bench.crew import Stages
+from bench.load.counter import Counter
 from bench.load.pairs import Looped
-from bench.wire import WIRES, Aim, Burst, Wire, connect, payloads
+from bench.wire import WIRES, Aim, Burst, connect
 
-BURST = 256  # messages per write in a window; PSMB asks once per burst, the others per message
-
-
-@dataclass(slots=True)
-class Counter:
-    """Acknowledgements, by mark or by size; the size is learned from the first one."""
-
-    wire: Wire
-    size: int = 0
-    units: int = 0
-
-    def feed(self, data: bytes) -> None:
-        if not data:
-            raise ConnectionError("the broker closed a publisher's connection")
-        if self.wire.refusal_mark and self.wire.refusal_mark in data:
-            raise ConnectionError(f"the broker refused a message: {data[:200]!r}")
-        self.units += data.count(self.wire.ack_mark) if self.wire.ack_mark else len(data)
-
-    def learn(self, link: socket.socket, burst: Burst) -> None:
-        """Send one message, wait for its one acknowledgement."""
-        link.sendall(burst.data)
-        self.feed(link.recv(65536))
-        self.size = 1 if self.wire.ack_mark else self.units
-        self.units = 0
-
-    @property
-    def acks(self) -> int:
-        return self.units // self.size
+# Messages per write in a window. PSMB and Prism ask once per burst, the others per message.
+BURST = 256
+FILLED = 50  # messages per write where it is the number of them that counts
+FILL_SECONDS = 300.0
 
 
 def window(aim: Aim, size: int, seconds: float) -> Stages:
-    """One publisher with up to `size` messages unacknowledged."""
-    wire, link = WIRES[aim.wire], connect(aim.address)
-    wire.open_acked(link, aim.topic, 0)
-    counter = Counter(wire)
-    counter.learn(link, wire.acked(aim.topic, payloads(1, aim.payload_bytes), 0, 0))
+    """One publisher with up to `size` messages unacknowledged, or what the protocol allows."""
+    wire = WIRES[aim.wire]
+    size = min(size, wire.most_unacked)
     per_burst = min(BURST, size)
-    bodies = payloads(per_burst, aim.payload_bytes)
-    # Twice the window, so that no number is used again before its acknowledgement.
-    bursts = [wire.acked(aim.topic, bodies, 0, i * per_burst) for i in range(2 * size // per_burst)]
+    link, counter, bursts = _prepare(aim, size, per_burst)
     yield "ready"
     return _pump(link, counter, bursts, size // per_burst, seconds)
 
 
+def fill(aim: Aim, count: int) -> Stages:
+    """Publish so many messages (and the one that is sent first), and wait until all are durable."""
+    size = min(BURST * FILLED, WIRES[aim.wire].most_unacked)
+    link, counter, bursts = _prepare(aim, size, FILLED)
+    yield "ready"
+    return _pump(link, counter, bursts, size // FILLED, FILL_SECONDS, -(-count // FILLED))
+
+
+def _prepare(aim: Aim, size: int, per_burst: int) -> tuple[socket.socket, Counter, list[Burst]]:
+    wire, link = WIRES[aim.wire], connect(aim.address)
+    wire.open_acked(link, aim.topic, 0)
+    counter = Counter(wire)
+    counter.learn(link, wire.acked(aim.topic, wire.payloads(1, aim.payload_bytes), 0, 0))
+    bodies = wire.payloads(per_burst, aim.payload_bytes)
+    # Twice the window, so that no number is used again before its acknowledgement; where a protocol
+    # has too few numbers for that, its acknowledgements come in order.
+    different = min(2 * size, wire.most_unacked) // per_burst
+    bursts = [wire.acked(aim.topic, bodies, 0, i * per_burst) for i in range(different)]
+    return link, counter, bursts
+
+
 def _pump(
-    link: socket.socket, counter: Counter, bursts: list[Burst], ahead: int, seconds: float
+    link: socket.socket,
+    counter: Counter,
+    bursts: list[Burst],
+    ahead: int,
+    seconds: float,
+    most: int = sys.maxsize,
 ) -> Looped:
+    """Send bursts for some seconds, or until there were enough, with so many of them ahead of
+    their acknowledgements."""
     sent, wanted, per_burst = 0, 0, bursts[0].acks
     started = time.monotonic_ns()
     stop = started + int(seconds * 1e9)
     while True:
-        if time.monotonic_ns() < stop:
-            while wanted + per_burst <= counter.acks + ahead * per_burst:
+        if sent < most and time.monotonic_ns() < stop:
+            while wanted + per_burst <= counter.acks + ahead * per_burst and sent < most:
                 link.sendall(bursts[sent % len(bursts)].data)
                 sent += 1
                 wanted += per_burst
@@ -118,7 +120,7 @@ def each(aim: Aim, first: int, count: int, seconds: float) -> Stages:
 def _open(aim: Aim, index: int) -> _Publisher:
     wire, link = WIRES[aim.wire], connect(aim.address)
     wire.open_acked(link, aim.topic, index)
-    burst = wire.acked(aim.topic, payloads(1, aim.payload_bytes, seed=index), index, 0)
+    burst = wire.acked(aim.topic, wire.payloads(1, aim.payload_bytes, seed=index), index, 0)
     counter = Counter(wire)
     counter.learn(link, burst)
     return _Publisher(link, burst, counter)

@@ -1,18 +1,20 @@
 """Streams: one publisher that never pauses, and subscribers that count bytes.
 
 The publisher replays the same chunk until its time is up, then sends one message that ends in a
-mark. A subscriber is done when that mark arrives; it has to have received exactly
-(messages × frame size) bytes by then.
+mark. A subscriber is done when that mark arrives; it has to have received exactly as many bytes by
+then as so many messages have.
 """
 
+import contextlib
 import select
 import socket
 import time
 from dataclasses import dataclass
 
 from bench.crew import Stages
-from bench.wire import WIRES, Aim, Wire, connect, payloads
-from bench.wire.base import END, last_payload
+from bench.load.counter import Counter
+from bench.wire import WIRES, Aim, Wire, connect
+from bench.wire.base import END
 
 CHUNK_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
@@ -46,7 +48,7 @@ def chunk(aim: Aim) -> tuple[bytes, int]:
     """Encoded messages to replay, and their number. Every topic occurs equally often."""
     wire, names = WIRES[aim.wire], topics(aim)
     count = max(1, CHUNK_BYTES // (aim.payload_bytes * len(names))) * len(names)
-    bodies = payloads(count, aim.payload_bytes)
+    bodies = wire.payloads(count, aim.payload_bytes)
     data = b"".join(wire.publish(names[i % len(names)], body) for i, body in enumerate(bodies))
     return data, count
 
@@ -56,18 +58,30 @@ def publish(aim: Aim, seconds: float) -> Stages:
     wire, link, first = WIRES[aim.wire], connect(aim.address), topics(aim)[0]
     wire.open_publisher(link, aim.topic)
     data, count = chunk(aim)
-    last = wire.publish(first, last_payload(aim.payload_bytes))
+    last = wire.publish(first, wire.last_payload(aim.payload_bytes))
     yield "connected"
     link.sendall(warm_up(aim))
     yield "warm"
+    answers = Counter(wire)
     messages, started = 0, time.monotonic_ns()
     stop = started + int(seconds * 1e9)
     while time.monotonic_ns() < stop:
         link.sendall(data)
         messages += count
+        if wire.always_answers:
+            _read_answers(link, answers)
     link.sendall(last)
-    yield Published(messages + 1, started, time.monotonic_ns())
+    published = Published(messages + 1, started, time.monotonic_ns())
+    while wire.always_answers and answers.acks < WARM_UP + published.messages:
+        answers.feed(link.recv(READ_BYTES))
+    yield published
     return None
+
+
+def _read_answers(link: socket.socket, answers: Counter) -> None:
+    """What is there of them. A broker need not read from a client that does not read."""
+    with contextlib.suppress(BlockingIOError):
+        answers.feed(link.recv(READ_BYTES, socket.MSG_DONTWAIT))
 
 
 def publish_paced(aim: Aim, seconds: float, bytes_per_second: int) -> Stages:
@@ -75,7 +89,7 @@ def publish_paced(aim: Aim, seconds: float, bytes_per_second: int) -> Stages:
     wire, link = WIRES[aim.wire], connect(aim.address)
     wire.open_publisher(link, aim.topic)
     data, count = chunk(aim)
-    last = wire.publish(aim.topic, last_payload(aim.payload_bytes))
+    last = wire.publish(aim.topic, wire.last_payload(aim.payload_bytes))
     yield "connected"
     link.sendall(warm_up(aim))
     yield "warm"
@@ -92,13 +106,14 @@ def publish_paced(aim: Aim, seconds: float, bytes_per_second: int) -> Stages:
 
 def warm_up(aim: Aim) -> bytes:
     wire, first = WIRES[aim.wire], topics(aim)[0]
-    return b"".join(wire.publish(first, p) for p in payloads(WARM_UP, aim.payload_bytes, seed=3))
+    bodies = wire.payloads(WARM_UP, aim.payload_bytes, seed=3)
+    return b"".join(wire.publish(first, body) for body in bodies)
 
 
 def check_warm_up(aim: Aim, link: socket.socket) -> int:
     """Compare what arrives with what was sent; returns the size of a frame."""
     wire = WIRES[aim.wire]
-    want = payloads(WARM_UP, aim.payload_bytes, seed=3)
+    want = wire.payloads(WARM_UP, aim.payload_bytes, seed=3)
     data, got, used = b"", list[bytes](), 0
     while len(got) < WARM_UP:
         part = link.recv(READ_BYTES)
@@ -110,7 +125,7 @@ def check_warm_up(aim: Aim, link: socket.socket) -> int:
         raise ConnectionError(f"the warm-up arrived altered: {data[:200]!r}")
     if wire.keepalive:
         data = data.replace(wire.keepalive, b"")
-    return len(data) // WARM_UP
+    return wire.frame(len(data), WARM_UP)
 
 
 def subscribe(aim: Aim, count: int) -> Stages:
@@ -124,21 +139,27 @@ def subscribe(aim: Aim, count: int) -> Stages:
     if len(frames) != 1:
         raise ConnectionError(f"frames of different sizes: {frames}")
     yield "warm"
-    sizes = _read_one(links[0], wire) if count == 1 else _read_all(links, wire)
-    return Received(tuple(sizes), frames.pop(), time.monotonic_ns())
+    (frame,) = frames
+    sizes = [_read_one(links[0], wire, frame)] if count == 1 else _read_all(links, wire)
+    return Received(tuple(sizes), frame, time.monotonic_ns())
 
 
-def _read_one(link: socket.socket, wire: Wire) -> list[int]:
-    """One subscriber needs no selector."""
+def _read_one(link: socket.socket, wire: Wire, frame: int) -> int:
+    """One subscriber needs no selector, and may acknowledge what it gets."""
     mark, buffer = END + wire.tail, memoryview(bytearray(READ_BYTES))
     size, carry = 0, b""
+    warm_up_size, acknowledged = wire.size(frame, 0, WARM_UP), 0
     while not carry.endswith(mark):
         got = link.recv_into(buffer)
         if not got:
             raise ConnectionError("the broker closed a subscriber's connection")
         size += got
         carry = _ending(carry, buffer, got)
-    return [size]
+        if wire.must_acknowledge:
+            whole = wire.whole(frame, warm_up_size + size)
+            link.sendall(wire.receipts(acknowledged, whole - acknowledged))
+            acknowledged = whole
+    return size
 
 
 def _read_all(links: list[socket.socket], wire: Wire) -> list[int]:
@@ -174,7 +195,7 @@ def _ending(carry: bytes, buffer: memoryview, got: int) -> bytes:
 
 def verify(published: Published, received: Received, wire: Wire) -> None:
     """Every subscriber got every message, to the byte."""
-    want = published.messages * received.frame
+    want = wire.size(received.frame, WARM_UP, published.messages)
     for size in received.sizes:
         extra = size - want
         # A broker may have added a keep-alive or two of its own.

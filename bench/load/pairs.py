@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bench.crew import Stages
 from bench.load.bulk import check_warm_up, topics, warm_up
-from bench.wire import WIRES, Aim, Wire, connect, payloads
+from bench.wire import WIRES, Aim, Wire, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ def open_pair(aim: Aim) -> Pair:
     wire.open_publisher(publisher, aim.topic)
     publisher.sendall(warm_up(aim))
     frame = check_warm_up(aim, subscriber)
-    message = wire.publish(topics(aim)[0], payloads(1, aim.payload_bytes)[0])
+    message = wire.publish(topics(aim)[0], wire.payloads(1, aim.payload_bytes)[0])
     return Pair(publisher, subscriber, message, frame)
 
 
 def ping(aim: Aim, rounds: int) -> Stages:
     """One message at a time: the next goes out when the last has come back."""
     wire, pair = WIRES[aim.wire], open_pair(aim)
-    bodies = payloads(64, aim.payload_bytes)
+    bodies = wire.payloads(64, aim.payload_bytes)
     messages = [wire.publish(name, bodies[i % 64]) for i, name in enumerate(topics(aim))]
     for _ in range(min(200, rounds)):  # code paths and caches get warm
         pair.publisher.send(messages[0])

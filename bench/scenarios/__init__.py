@@ -2,9 +2,19 @@
 
 from bench.runner import Scenario
 from bench.scale import Scale
-from bench.scenarios import acked, fanout, idle, latency, matching, opening, publishers, stalled
+from bench.scenarios import (
+    acked,
+    fanout,
+    idle,
+    latency,
+    matching,
+    opening,
+    publishers,
+    queue,
+    stalled,
+)
 
 
 def all_scenarios(scale: Scale) -> list[Scenario]:
-    modules = (fanout, publishers, latency, acked, idle, stalled, matching, opening)
+    modules = (fanout, publishers, latency, acked, queue, idle, stalled, matching, opening)
     return [scenario for module in modules for scenario in module.scenarios(scale)]

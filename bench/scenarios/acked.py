@@ -7,6 +7,8 @@ What an acknowledgement promises is not the same everywhere:
     mosquitto-durable   queued in memory; the file is written later
     redis-aof           written and synced (appendfsync always)
     headwater           written and synced (log.sync = "always")
+
+The window is that of the scale, but no larger than the protocol's own: BMTP has 255 stream ids.
 """
 
 from functools import partial

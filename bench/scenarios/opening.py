@@ -70,11 +70,16 @@ def _publish(server: Server, contestant: Contestant, scale: Scale) -> None:
 
 
 def _reopen(server: Server, how: signal.Signals) -> Figures:
+    restart(server, how)
+    return {Metric.READY: server.ready_seconds}
+
+
+def restart(server: Server, how: signal.Signals = signal.SIGTERM) -> None:
+    """Stop it and start it again, as if the machine had been started again as well."""
     server.stop(how)
     for path in _files(server.home):
         _forget(path)
     server.start()
-    return {Metric.READY: server.ready_seconds}
 
 
 def _forget(path: Path) -> None:

@@ -3,7 +3,8 @@
 A `Wire` opens connections (blocking, before any clock runs), encodes, and can take deliveries
 apart for the warm-up. In the measurement itself only sizes and marks are used:
 
-    frame size   learned in the warm-up; a delivery of the same topic always has the same size
+    frame size   learned in the warm-up; a delivery of the same topic always has the same size, or
+                 one that follows from its number (`Numbered`)
     tail         the bytes that follow a payload, so that the last message can be recognised
     keepalive    what a broker may send in between on its own, so that it is not taken for loss
     ack mark     a byte that occurs once in every acknowledgement; none: they all have one size
@@ -11,8 +12,11 @@ apart for the warm-up. In the measurement itself only sizes and marks are used:
 
 import random
 import socket
+import string
 import struct
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,6 +58,10 @@ class Wire(ABC):
     keepalive_answer: ClassVar[bytes] = b""
     ack_mark: ClassVar[bytes] = b""
     refusal_mark: ClassVar[bytes] = b""
+    text: ClassVar[bool] = False  # it carries text, not bytes
+    always_answers: ClassVar[bool] = False  # also what `publish` sent; the answers are like acks
+    must_acknowledge: ClassVar[bool] = False  # a subscriber has to send `receipts`
+    most_unacked: ClassVar[int] = sys.maxsize  # messages that a publisher may have on their way
 
     @abstractmethod
     def open_publisher(self, link: socket.socket, topic: str) -> None:
@@ -82,6 +90,77 @@ class Wire(ABC):
     def acked(self, topic: str, messages: list[bytes], index: int, first: int) -> Burst:
         """Messages that the broker acknowledges; `first` numbers them where that is needed."""
         raise NotImplementedError(f"{self.name} has no acknowledged publishing")
+
+    def refuses(self, answers: bytes, position: int) -> bool:
+        """Whether the broker declined a message; `position`: the bytes of answers before these."""
+        return bool(self.refusal_mark) and self.refusal_mark in answers
+
+    def consume(self, topic: str) -> bytes:
+        """On an open connection: take messages from the queue of this topic, from now on."""
+        raise NotImplementedError(f"{self.name} has no queues")
+
+    def receipts(self, first: int, count: int) -> bytes:
+        """Acknowledge deliveries of a connection; `first` is 0 for the first one."""
+        raise NotImplementedError(f"{self.name} has no queues")
+
+    def size(self, frame: int, first: int, count: int) -> int:
+        """The bytes of so many deliveries, where `first` were before them."""
+        return frame * count
+
+    def whole(self, frame: int, size: int) -> int:
+        """How many whole deliveries the first `size` bytes are."""
+        return size // frame
+
+    def frame(self, size: int, count: int) -> int:
+        """What `size` and `whole` call the size of a frame, if the first `count` have so many
+        bytes."""
+        for frame in range(size // count, 0, -1):
+            if self.size(frame, 0, count) == size:
+                return frame
+        raise ConnectionError(f"{count} deliveries cannot have {size} bytes")
+
+    def payloads(self, count: int, size: int, seed: int = 1) -> list[bytes]:
+        return payloads(count, size, seed, self.text)
+
+    def last_payload(self, size: int) -> bytes:
+        """One that ends in the mark."""
+        return self.payloads(1, size - len(END), seed=2)[0] + END
+
+
+class Numbered(Wire):
+    """Deliveries that carry their number in decimal, so that later ones are larger.
+
+    What is called a frame is without those digits.
+    """
+
+    first_number: ClassVar[int]
+
+    @abstractmethod
+    def framed(self, size: int) -> int:
+        """The bytes of a delivery, if its frame and its number have `size`."""
+
+    def size(self, frame: int, first: int, count: int) -> int:
+        stretches = by_digits(first + self.first_number, count)
+        return sum(part * self.framed(frame + digits) for digits, part in stretches)
+
+    def whole(self, frame: int, size: int) -> int:
+        found = 0
+        for digits, part in by_digits(self.first_number, sys.maxsize):
+            each = self.framed(frame + digits)
+            fitting = min(part, size // each)
+            found, size = found + fitting, size - fitting * each
+            if fitting < part:
+                break
+        return found
+
+
+def by_digits(number: int, count: int) -> Iterator[tuple[int, int]]:
+    """`count` numbers from `number` on: how many of them have how many digits."""
+    while count:
+        digits = len(str(number))
+        part = min(count, 10**digits - number)
+        yield digits, part
+        number, count = number + part, count - part
 
 
 def connect(address: tuple[str, int], receive_buffer: int = 0) -> socket.socket:
@@ -129,11 +208,13 @@ def expect(link: socket.socket, answer: bytes) -> None:
         raise ConnectionError(f"expected {answer!r}, the broker answered {got!r}")
 
 
-def payloads(count: int, size: int, seed: int = 1) -> list[bytes]:
-    """Random-looking and the same in every run: no broker gains by compressing them."""
+_LETTERS = (string.ascii_letters + string.digits + "+-").encode()  # 64, and none is special in JSON
+_AS_LETTERS = bytes(_LETTERS[byte % len(_LETTERS)] for byte in range(256))
+
+
+def payloads(count: int, size: int, seed: int = 1, text: bool = False) -> list[bytes]:
+    """Random-looking and the same in every run: no broker gains by compressing bytes, and none
+    gains much by compressing text."""
     source = random.Random(seed)
-    return [source.randbytes(size) for _ in range(count)]
-
-
-def last_payload(size: int) -> bytes:
-    return payloads(1, size - len(END), seed=2)[0] + END
+    found = [source.randbytes(size) for _ in range(count)]
+    return [each.translate(_AS_LETTERS) for each in found] if text else found

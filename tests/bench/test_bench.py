@@ -10,23 +10,28 @@ import pytest
 
 from bench import report, runner
 from bench.brokers import KINDS, Yard
-from bench.contestants import ALL
+from bench.contestants import ALL, DURABLE, LIVE, QUEUES, STREAMS, STREAMS_TO_ONE
 from bench.figures import Figures, Metric, Row
 from bench.scale import TINY
 from bench.scenarios import all_scenarios
 from bench.targets import Book, targets
-from bench.wire import WIRES, payloads
+from bench.wire import WIRES
+from bench.wire.websocket import BINARY, framed, masked, payloads_in
 
 # One worker runs them all: the measurements are made once, and not next to each other.
 pytestmark = pytest.mark.xdist_group("bench")
 
-OURS = ["headwater-psmb", "headwater-bpsp"]
+OURS = [name for name, contestant in ALL.items() if contestant.family == "headwater"]
+
+
+def ours(names: tuple[str, ...]) -> list[str]:
+    return [name for name in OURS if name in names]
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Row]]:
-    """One round of the streams, the single messages and the acknowledged ones."""
-    wanted = {"fan-out", "latency", "acknowledged"}
+    """One round of the streams, the single messages, the acknowledged ones and the queues."""
+    wanted = {"fan-out", "latency", "acknowledged", "queue"}
     scenarios = [each for each in all_scenarios(TINY) if each.name in wanted]
     yard = Yard(tmp_path_factory.mktemp("bench"))
     yield runner.run(scenarios, [ALL[name] for name in OURS], yard, lambda _: None)
@@ -38,8 +43,14 @@ def sample(rows: list[Row], scenario: str, case: str, who: str) -> Figures:
     return row.samples[0]
 
 
-@pytest.mark.parametrize("who", OURS)
-@pytest.mark.parametrize("subscribers", TINY.fan_out)
+@pytest.mark.parametrize(
+    ("who", "subscribers"),
+    [
+        (who, subscribers)
+        for subscribers in TINY.fan_out
+        for who in ours(STREAMS if subscribers > 1 else STREAMS_TO_ONE)
+    ],
+)
 def test_every_subscriber_of_a_stream_is_counted(
     rows: list[Row], who: str, subscribers: int
 ) -> None:
@@ -51,7 +62,7 @@ def test_every_subscriber_of_a_stream_is_counted(
     assert 10 < figures[Metric.PEAK] < 2000
 
 
-@pytest.mark.parametrize("who", OURS)
+@pytest.mark.parametrize("who", ours(LIVE))
 def test_latency_is_positive_and_ordered(rows: list[Row], who: str) -> None:
     figures = sample(rows, "latency", "one message", who)
     assert 1 < figures[Metric.P50] <= figures[Metric.P99]
@@ -59,10 +70,27 @@ def test_latency_is_positive_and_ordered(rows: list[Row], who: str) -> None:
     assert figures[Metric.RATE] <= 1e6 / figures[Metric.P50] * 2
 
 
-@pytest.mark.parametrize("who", OURS)
+@pytest.mark.parametrize("who", ours(DURABLE))
 @pytest.mark.parametrize("case", ["1 with a window", f"{TINY.publishers} × 1 message"])
 def test_acknowledgements_are_counted(rows: list[Row], who: str, case: str) -> None:
     assert sample(rows, "acknowledged", case, who)[Metric.RATE] > 0
+
+
+@pytest.mark.parametrize("who", ours(QUEUES))
+@pytest.mark.parametrize("suffix", ["", ", after a restart"])
+@pytest.mark.parametrize("count", TINY.waiting)
+def test_what_waits_in_a_queue_gets_to_a_consumer(
+    rows: list[Row], who: str, suffix: str, count: int
+) -> None:
+    figures = sample(rows, "queue", f"{count:,} waiting{suffix}", who)
+    assert figures[Metric.FIRST] > 0
+    assert 10 < figures[Metric.PEAK] < 2000
+
+
+@pytest.mark.parametrize("who", ours(QUEUES))
+def test_what_a_lost_consumer_held_gets_to_the_next(rows: list[Row], who: str) -> None:
+    figures = sample(rows, "queue", "a consumer is lost", who)
+    assert 0 < figures[Metric.P50] <= figures[Metric.AGAIN] * 1000
 
 
 def test_reports_say_what_was_measured(rows: list[Row]) -> None:
@@ -97,10 +125,64 @@ def test_servers_leave_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", WIRES)
 def test_a_publish_is_not_larger_than_it_has_to_be(name: str) -> None:
     """All brokers get the same payloads, and no protocol is burdened with needless bytes."""
-    (payload,) = payloads(1, 128)
+    (payload,) = WIRES[name].payloads(1, 128)
     encoded = WIRES[name].publish("bench/fan", payload)
     assert payload in encoded
     assert len(encoded) < 200
+
+
+@pytest.mark.parametrize("name", ["bmtp", "prism"])
+@pytest.mark.parametrize("frame", [40, 100, 123, 200])
+def test_deliveries_that_are_numbered_are_counted_by_their_bytes(name: str, frame: int) -> None:
+    """However many digits a number has, and where a frame begins to need a longer header."""
+    wire, first = WIRES[name], {"bmtp": 0, "prism": 1}[name]
+
+    def delivery(number: int) -> int:
+        content = frame + len(str(number))
+        return framed(content) if name == "prism" else content
+
+    sizes = [delivery(number) for number in range(first, first + 1200)]
+    assert wire.size(frame, 0, 1200) == sum(sizes)
+    assert wire.size(frame, 32, 1100) == sum(sizes[32:1132])
+    assert wire.frame(sum(sizes[:32]), 32) == frame
+    for count in (0, 1, 9, 10, 99, 100, 999, 1200):
+        whole = sum(sizes[:count])
+        assert wire.whole(frame, whole) == count
+        assert wire.whole(frame, whole + 1) == count
+        assert wire.whole(frame, whole - 1) == count - 1 or not count
+
+
+def test_receipts_name_every_delivery_once() -> None:
+    acks, used = payloads_in(unmasked(WIRES["prism"].receipts(8, 3)))
+    assert acks == [b"\x039", b"\x0310", b"\x0311"]
+    assert used
+    assert WIRES["bmtp"].receipts(253, 3) == b"\x40\xfe\x40\xff\x40\x01"
+
+
+def unmasked(frames: bytes) -> bytes:
+    """The frames of a client as a broker would send them: the load's keys are zero."""
+    data, position = b"", 0
+    while position < len(frames):
+        size = frames[position + 1] & 0x7F
+        assert size < 126
+        assert frames[position + 2 : position + 6] == bytes(4)
+        data += bytes([frames[position], size]) + frames[position + 6 : position + 6 + size]
+        position += 6 + size
+    return data
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
+def test_frames_have_the_size_that_they_are_counted_with(size: int) -> None:
+    frame = masked(BINARY, b"x" * size)
+    assert len(frame) == framed(size) + 4  # a client's has a key as well
+
+
+def test_a_refused_publish_is_noticed() -> None:
+    bmtp, crystal = WIRES["bmtp"], WIRES["crystal"]
+    assert not bmtp.refuses(b"\x40\x01\x40\x41", 0)
+    assert bmtp.refuses(b"\x40\x01\x41\x02", 0)
+    assert not bmtp.refuses(b"\x45\x40", 1)  # the id of the PUBACK before, cut in two
+    assert crystal.refuses(b"\x82\x02\x10\x05", 0)
 
 
 def test_every_contestant_has_a_server_and_a_wire() -> None:

@@ -31,8 +31,8 @@ from headwater.protocols.bmtp.wire import HIGHEST_CHANNEL, U32
 
 PRODUCER = "producer_id"
 
-# Texts that are a JSON string when put into quotes, and neither an object nor an array.
-_PLAIN = re.compile(rb'[^"\\\x00-\x1f\x80-\xff{\[]*+')
+# ASCII without these is a JSON string when put into quotes, and neither an object nor an array.
+_NOT_PLAIN = bytes(range(32)) + b'"\\{['
 
 # An envelope as `json_bodies` writes it, around such a text.
 _PLAIN_DELIVERY = re.compile(
@@ -128,12 +128,16 @@ def json_bodies(
         f',"create":{timestamp // 1000},"data":'
     )
     start = b'{"msg_id":%d' + common.encode().replace(b"%", b"%%")
-    if _PLAIN.fullmatch(b"".join(payloads)):
+    if _are_plain(b"".join(payloads)):
         whole = start + b'"%b"}'
         return [whole % pair for pair in zip(offsets, payloads, strict=True)]
     whole = start + b"%b}"
     data = map(_data, payloads)
     return [whole % pair for pair in zip(offsets, data, strict=True)]
+
+
+def _are_plain(joined: bytes) -> bool:
+    return joined.isascii() and len(joined.translate(None, _NOT_PLAIN)) == len(joined)
 
 
 def open_delivered(envelope: bytes) -> Opened:

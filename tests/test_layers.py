@@ -28,6 +28,8 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "wiring": None,
+    "flight": SMALL | {"broker.broker"},
+    "spark": {"errors", "units"},
     "administration": {"apps", "broker.overview", "control", "errors"},
     "__main__": None,
 }

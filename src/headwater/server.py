@@ -20,6 +20,7 @@ from headwater.broker.broker import Broker
 from headwater.broker.overview import Overview
 from headwater.config import Config
 from headwater.control import Control
+from headwater.flight import FlightService
 from headwater.log.embedded.engine import EmbeddedEngine
 from headwater.protocols import REGISTRY, Protocol, crystal, prism
 from headwater.protocols.base import Session, Terms
@@ -42,6 +43,7 @@ class Server:
     broker: Broker
     connections: Connections
     control: Control
+    flight: FlightService | None
     listeners: list[Listener]
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]]
@@ -62,14 +64,20 @@ class Server:
             lambda app: _declare(broker, settings, app, DEFAULT_QUEUE),
         )
         control = Control(administration.handlers())
-        server = cls(engine, broker, connections, control, [], [])
+        flight_settings = wiring.flight_settings(config)
+        flight = FlightService(broker, config.data, flight_settings) if flight_settings else None
+        server = cls(engine, broker, connections, control, flight, [], [])
         try:
+            if flight is not None:
+                await flight.recover()
             await broker.recall()
             await control.start(config.data)
             await administration.load_apps()
             for queue in config.prism.queues:
                 _declare(broker, settings, queue.app, queue.name)
             await server._listen(config, settings, tls)
+            if flight is not None:
+                server.addresses.append(("flight", *await flight.start()))
         except BaseException:
             await server.stop()
             raise
@@ -102,6 +110,8 @@ class Server:
         for listener in self.listeners:
             listener.stop()
         await self.control.stop()
+        if self.flight is not None:
+            await self.flight.stop()
         self.connections.hush()
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from headwater import flight
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.log.embedded.engine import Settings
@@ -53,6 +54,21 @@ def protocol_settings(config: Config, apps: Mapping[str, str]) -> dict[str, Any]
         ),
         crystal.NAME: crystal.Settings(config.crystal.secret_key or ""),
     }
+
+
+def flight_settings(config: Config) -> flight.Settings | None:
+    address = config.listen.flight
+    if address is None:
+        return None
+    return flight.Settings(
+        address.host,
+        address.port,
+        config.flight.token,
+        config.tls.certificate if address.secure else None,
+        config.tls.key if address.secure else None,
+        config.limits.message_bytes,
+        config.limits.topic_bytes,
+    )
 
 
 def queue_spec(settings: Mapping[str, Any], name: str) -> QueueSpec | None:

@@ -17,7 +17,7 @@ from typing import Self
 from headwater.protocols import REGISTRY, bpsp, psmb
 
 PATIENCE = 10.0
-LISTENERS = (*REGISTRY, "any")
+LISTENERS = (*REGISTRY, "any", "flight")
 APP, SECRET = "shop", "a secret of a test, long enough"
 #: An app of Prism and a secret of CrystalConnector, so that clients of all five can connect.
 ALL_FIVE = f"""

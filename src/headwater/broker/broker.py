@@ -95,6 +95,14 @@ class Broker:
             self.engine.hurry()
         return batch
 
+    def publish_all(self, runs: Sequence[Run]) -> list[Batch]:
+        """Publish runs that become durable in one step."""
+        batches = self.engine.append_all(runs)
+        for batch in batches:
+            for subscriber, subscriptions in self.router.route(batch.run.topic).live:
+                subscriber.push(batch, subscriptions)
+        return batches
+
     def committed(self, batches: Sequence[Batch]) -> None:
         if self._durable or self._consumers:
             for batch in batches:

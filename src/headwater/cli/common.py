@@ -53,7 +53,7 @@ def served_listeners() -> set[str]:
     """The listeners of `[listen]` that this version has."""
     from headwater.protocols import REGISTRY
 
-    return {*REGISTRY, "any"}
+    return {*REGISTRY, "any", "flight"}
 
 
 # Rich takes longer to import than most commands take to run, so it is imported when needed.

@@ -38,9 +38,7 @@ class Listen:
     crystal: Address | None = _listener("0.0.0.0:33927", "CrystalConnector clients")
     any: Address | None = _listener("off", "clients of all five protocols on one port")
     console: Address | None = _plain_listener("127.0.0.1:8090", "browsers that open the console")
-    flight: Address | None = _plain_listener(
-        "127.0.0.1:8815", "Arrow Flight clients, such as Spark"
-    )
+    flight: Address | None = _listener("127.0.0.1:8815", "Arrow Flight clients, such as Spark")
 
 
 @table
@@ -233,6 +231,16 @@ class Crystal:
 
 
 @table
+class Flight:
+    token: str | None = setting(
+        units.or_off(units.secret()),
+        "off",
+        "What Arrow Flight clients, such as Spark, have to know. Without one everyone who reaches "
+        "the listener may read and write.",
+    )
+
+
+@table
 class Config:
     data: Path = setting(units.path(), "data", "The directory of the log and its state.")
     loop: Literal["auto", "uvloop", "asyncio"] = setting(
@@ -248,6 +256,7 @@ class Config:
     bmtp: Bmtp = Bmtp()
     prism: Prism = Prism()
     crystal: Crystal = Crystal()
+    flight: Flight = Flight()
 
 
 #: Everything that is declared, by key.

@@ -8,7 +8,8 @@ and reports each group. Nothing here waits for a disk in the loop.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from headwater.errors import LogUnavailable
 from headwater.message import Batch, Run
@@ -18,6 +19,19 @@ Wanted = Callable[[str], bool]
 
 #: Hears how an append ended: None, or why it was not stored.
 Settled = Callable[[LogUnavailable | None], None]
+
+
+@dataclass(slots=True)
+class Topic:
+    """What is retained of one topic. Times are those of the blocks that hold its messages."""
+
+    count: int
+    first: int
+    last: int
+
+    def add(self, count: int, first: int, last: int) -> None:
+        self.count += count
+        self.first, self.last = min(self.first, first), max(self.last, last)
 
 
 class Listener(Protocol):
@@ -80,6 +94,9 @@ class Engine(Protocol):
     def append(self, run: Run) -> Batch:
         """Give the run its place. Raises LogUnavailable while the log takes nothing."""
 
+    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+        """Append runs that become durable, and so visible, in one step."""
+
     def hurry(self) -> None:
         """Someone waits for what was appended to become durable: do not gather more first."""
 
@@ -101,3 +118,16 @@ class Engine(Protocol):
 
         An `offset` before `start` reads from `start`.
         """
+
+    # What follows may be called by any thread, and takes as long as it takes.
+
+    def read_flat(
+        self, offset: int, wanted: Wanted | None, max_bytes: int, end: int
+    ) -> tuple[list[Any], int]:
+        """As `read`, one row per message: record batches of record.FLAT_SCHEMA."""
+
+    def split(self, start: int, end: int, size: int) -> list[tuple[int, int, int]]:
+        """Cut a range into pieces of about `size` bytes: (start, end, bytes)."""
+
+    def topics(self) -> dict[str, Topic]:
+        """All that is retained, by topic."""

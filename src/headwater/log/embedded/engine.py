@@ -16,11 +16,11 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded.file import sync_directory
@@ -28,10 +28,11 @@ from headwater.log.embedded.notes import Notes
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import State
 from headwater.log.embedded.store import Store
+from headwater.log.embedded.survey import Survey
 from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import Writer
-from headwater.log.engine import Listener, Settled, Wanted
+from headwater.log.engine import Listener, Settled, Topic, Wanted
 from headwater.message import Batch, Run
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class EmbeddedEngine:
         self._refusal: str | None = None
         self._readers = ThreadPoolExecutor(2, "log-reader")
         self._sealer = Sealer(store)
+        self._survey = Survey(store)
         self._syncer = Syncer(
             store,
             sync=settings.sync,
@@ -155,8 +157,23 @@ class EmbeddedEngine:
             raise LogUnavailable(self._refusal)
 
     def append(self, run: Run) -> Batch:
-        if self._refusal is not None:
-            raise LogUnavailable(self._refusal)
+        self.check_writable()
+        batch = self._place(run)
+        if self._fresh_weight > GATHER_BYTES:
+            # Now, not at the end of this turn: one turn can read megabytes, and the writer should
+            # work on the first of them while the loop reads the rest.
+            self._hand_over()
+        elif self._handing_over is None:
+            self._handing_over = self._loop.call_later(GATHER_SECONDS, self._hand_over)
+        return batch
+
+    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+        self.check_writable()
+        batches = [self._place(run) for run in runs]
+        self._hand_over()  # together, so the writer takes them together
+        return batches
+
+    def _place(self, run: Run) -> Batch:
         self._timestamp = max(self._timestamp, time.time_ns() // 1000)
         batch = Batch(self._end, self._timestamp, run)
         self._end = batch.end
@@ -164,12 +181,6 @@ class EmbeddedEngine:
         self._tail.add(batch)
         self._fresh.append(batch)
         self._fresh_weight += run.weight
-        if self._fresh_weight > GATHER_BYTES:
-            # Now, not at the end of this turn: one turn can read megabytes, and the writer should
-            # work on the first of them while the loop reads the rest.
-            self._hand_over()
-        elif self._handing_over is None:
-            self._handing_over = self._loop.call_later(GATHER_SECONDS, self._hand_over)
         return batch
 
     def hurry(self) -> None:
@@ -269,3 +280,16 @@ class EmbeddedEngine:
         dropped = self._store.retain(self._settings.retention_bytes, oldest)
         if dropped is not None:
             logger.info("retention dropped the offsets %d to %d", dropped[0], dropped[1] - 1)
+
+    # For threads that read ranges
+
+    def read_flat(
+        self, offset: int, wanted: Wanted | None, max_bytes: int, end: int
+    ) -> tuple[list[Any], int]:
+        return self._store.read_flat(offset, wanted, max_bytes, min(end, self._watermark))
+
+    def split(self, start: int, end: int, size: int) -> list[tuple[int, int, int]]:
+        return self._survey.split(max(start, self.start), min(end, self._watermark), size)
+
+    def topics(self) -> dict[str, Topic]:
+        return self._survey.topics()

@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,13 @@ import pyarrow as pa
 from headwater.errors import LogDamaged
 from headwater.log import record
 from headwater.log.embedded import frame
-from headwater.log.embedded.segment import Opened, Replaced, Segment, open_segment
+from headwater.log.embedded.segment import (
+    Opened,
+    Replaced,
+    Segment,
+    ending_of,
+    open_segment,
+)
 from headwater.log.engine import Wanted
 from headwater.log.record import Rows
 from headwater.message import Batch
@@ -123,6 +129,26 @@ class Log:
 
         number = opened.index.before(timestamp, begins)
         return self._rows(segment, opened, number).first_at(timestamp)
+
+    def opened(self, segment: Segment) -> tuple[Segment, Opened]:
+        """The segment as it is now (it may have been replaced by a sealed one), opened."""
+        return self._at(segment.base)
+
+    def count_topics_of(
+        self, segment: Segment, opened: Opened, first: int = 0
+    ) -> Iterator[tuple[int, Mapping[str, int]]]:
+        """How many messages of which topic each frame has, from the frame `first` on: from the
+        footer, as far as there is one and it knows."""
+        known: list[list[tuple[str, int]] | None] = [None] * len(opened.index)
+        if segment.sealed:
+            _, footer = ending_of(segment, opened.file, self._identity)
+            known = footer.column("topics").to_pylist()
+        for number in range(first, len(known)):
+            counts = known[number]
+            if counts is None:
+                yield number, record.count_topics(self._rows(segment, opened, number).table)
+            else:
+                yield number, dict(counts)
 
     def _walk(
         self, offset: int, end: int, wanted: Wanted, max_bytes: int, take: _Take[_Item]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.errors import LogError
-from headwater.log import record
 from headwater.log.embedded import recovery
 from headwater.log.embedded import segment as segments
 from headwater.log.embedded.file import File
@@ -72,18 +71,9 @@ class View(Log):
         return counts
 
     def _count(self, segment: Segment) -> Counter[str]:
-        """From the footer, as far as there is one and it knows."""
-        segment, opened = self._at(segment.base)
-        known: list[list[tuple[str, int]] | None] = [None] * len(opened.index)
-        if segment.sealed:
-            _, footer = segments.ending_of(segment, opened.file, self._identity)
-            known = footer.column("topics").to_pylist()
         counts: Counter[str] = Counter()
-        for number, topics in enumerate(known):
-            if topics is None:
-                counts += record.count_topics(self._rows(segment, opened, number).table)
-            else:
-                counts.update(dict(topics))
+        for _, topics in self.count_topics_of(*self.opened(segment)):
+            counts.update(topics)
         return counts
 
     def _refresh(self) -> None:

@@ -1,0 +1,354 @@
+"""The Flight server: the log for those who read and write in columns.
+
+It runs in threads of its own, which read files and build Arrow batches without the event loop. Only
+what is appended goes through the loop, where offsets are given out.
+
+    do_get       read a range
+    do_put       append, or stage
+    do_action    log        {}                      → start, end (the watermark), timestamp
+                 offset_at  {timestamp}             → offset
+                 topics     {pattern, after, limit} → topics with counts and times, more
+                 split      {start, end, bytes}     → ranges of about so many bytes each
+                 commit     {query, batch, parts}   → first, count, repeated
+                 abort      {query, batch}
+                 committed  {query}                 → batch or null
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import flight
+
+from headwater.broker.broker import Broker
+from headwater.errors import HeadwaterError, LogUnavailable
+from headwater.filters import RegexFilter
+from headwater.flight import requests
+from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA, parse
+from headwater.flight.rows import Checker, runs_of
+from headwater.flight.stages import Intent, Stages, stage_of
+from headwater.message import Run
+
+logger = logging.getLogger(__name__)
+
+# How much is read from the log at once, and how many rows a batch that is sent should have.
+READ_BYTES = 4 * 1024 * 1024
+CHUNK_ROWS = 65_536
+CHUNK_BYTES = 8 * 1024 * 1024
+CLEANING_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    host: str = "127.0.0.1"
+    port: int = 8815
+    token: str | None = None
+    certificate: Path | None = None  # with these it speaks TLS
+    key: Path | None = None
+    message_bytes: int = 16 * 1024 * 1024
+    topic_bytes: int = 1024
+
+
+class FlightService:
+    """Made in the event loop's thread; `start` and `stop` are called there."""
+
+    def __init__(self, broker: Broker, data: Path, settings: Settings) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._broker = broker
+        self._engine = broker.engine
+        self._stages = Stages(data)
+        self._settings = settings
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+        self._cleaner: asyncio.Task[None] | None = None
+        self._committing: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    async def recover(self) -> None:
+        """Finish what a crash has interrupted. Nobody is served before that."""
+        for intent in await asyncio.to_thread(self._stages.intents):
+            logger.warning("finishing batch %d of %s", intent.batch, intent.query)
+            await asyncio.to_thread(self._append, intent, True)
+
+    async def start(self) -> tuple[str, int]:
+        """Serve; returns the address."""
+        settings = self._settings
+        scheme = "grpc+tls" if settings.certificate else "grpc"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        try:
+            self._server = _Server(self, f"{scheme}://{host}:{settings.port}", settings)
+        except (pa.ArrowException, OSError):
+            raise HeadwaterError(
+                f"cannot listen for flight on {settings.host}:{settings.port}; "
+                'choose another address with [listen] flight = "host:port"'
+            ) from None
+        self._thread = threading.Thread(target=self._server.serve, name="flight", daemon=True)
+        self._thread.start()
+        self._cleaner = self._loop.create_task(self._clean())
+        return settings.host, self._server.port
+
+    async def stop(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+        if self._server is not None and self._thread is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            await asyncio.to_thread(self._thread.join)
+
+    async def _clean(self) -> None:
+        while True:
+            dropped = await asyncio.to_thread(self._stages.drop_abandoned)
+            if dropped:
+                logger.warning("dropped %d staged batches that nobody has committed", dropped)
+            await asyncio.sleep(CLEANING_SECONDS)
+
+    # What the server's threads call
+
+    def read(self, request: requests.Read) -> tuple[Any, Iterator[Any]]:
+        """The schema, and record batches of that schema."""
+        if request.start < self._engine.start and request.start < request.end:
+            gone = min(self._engine.start, request.end)
+            raise HeadwaterError(
+                f"the offsets {request.start} to {gone - 1} are no longer in the log, which "
+                f"begins at {self._engine.start}"
+            )
+        if request.end > self._engine.watermark:
+            raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
+        names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
+        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
+        return schema, _chunks(self._flat(request, schema))
+
+    def _flat(self, request: requests.Read, schema: Any) -> Iterator[Any]:
+        at, wanted = request.start, request.wanted()
+        while at < request.end:
+            batches, at = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays(
+                    [batch.column(name) for name in schema.names], schema=schema
+                )
+
+    def log(self, request: requests.Nothing) -> dict[str, Any]:
+        engine = self._engine
+        return {"start": engine.start, "end": engine.watermark, "timestamp": engine.timestamp}
+
+    def offset_at(self, request: requests.OffsetAt) -> dict[str, Any]:
+        return {"offset": self._in_loop(self._engine.offset_at(request.timestamp))}
+
+    def topics(self, request: requests.Topics) -> dict[str, Any]:
+        found = self._engine.topics()
+        matches = RegexFilter.parse(request.pattern).matches if request.pattern else None
+        names = sorted(
+            name for name in found if name > request.after and (not matches or matches(name))
+        )
+        page = names[: request.limit]
+        return {
+            "topics": [
+                {
+                    "topic": name,
+                    "count": found[name].count,
+                    "first_timestamp": found[name].first,
+                    "last_timestamp": found[name].last,
+                }
+                for name in page
+            ],
+            "more": len(names) > len(page),
+        }
+
+    def split(self, request: requests.Split) -> dict[str, Any]:
+        ranges = self._engine.split(request.start, request.end, max(request.bytes, 1))
+        return {"ranges": ranges}
+
+    def stage(self, request: requests.Stage, batches: Iterator[Any]) -> dict[str, Any]:
+        rows, size = self._stages.write(request, self._checked(batches), WRITE_SCHEMA)
+        return {"rows": rows, "bytes": size}
+
+    def append(self, request: requests.Append, batches: Iterator[Any]) -> dict[str, Any]:
+        stage, commit = stage_of(request)
+        self.stage(stage, batches)
+        return self.commit(commit)
+
+    def commit(self, request: requests.Commit) -> dict[str, Any]:
+        with self._committing[request.query]:
+            done = self._stages.committed(request.query)
+            if done is not None and request.batch <= done.batch:
+                self._stages.drop(request.query, request.batch)
+                same = request.batch == done.batch
+                return {
+                    "first": done.first if same else None,
+                    "count": done.count if same else None,
+                    "repeated": True,
+                }
+            intent, resumed = self._stages.begin(request, self._engine.end)
+            first, count = self._append(intent, resumed)
+            return {"first": first, "count": count, "repeated": False}
+
+    def abort(self, request: requests.Abort) -> dict[str, Any]:
+        if not any(
+            (each.query, each.batch) == (request.query, request.batch)
+            for each in self._stages.intents()
+        ):
+            self._stages.drop(request.query, request.batch)
+        return {}
+
+    def committed(self, request: requests.Committed) -> dict[str, Any]:
+        done = self._stages.committed(request.query)
+        return {"batch": None if done is None else done.batch}
+
+    def _append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
+        """Append the rows of a batch, without those that are there already."""
+        stored = self._stored(intent) if resumed else []
+        runs = list(runs_of(self._stages.rows(intent.files), intent.publisher, len(stored)))
+        first = self._in_loop(self._publish(runs)) if runs else self._engine.watermark
+        first = stored[0] if stored else first
+        count = len(stored) + sum(map(len, runs))
+        self._stages.finish(intent, first, count)
+        return first, count
+
+    def _stored(self, intent: Intent) -> list[int]:
+        """The offsets of the batch's rows that are in the log."""
+        self._in_loop(self._settled())
+        at, end = max(intent.since, self._engine.start), self._engine.watermark
+        found: list[int] = []
+        while at < end:
+            batches, at = self._engine.read_flat(at, None, READ_BYTES, end)
+            for batch in batches:
+                ours = pc.equal(batch.column("publisher"), intent.publisher)
+                found += batch.column("offset").filter(ours).to_pylist()
+        return found
+
+    def _checked(self, batches: Iterator[Any]) -> Iterator[Any]:
+        checker = Checker(self._settings.message_bytes, self._settings.topic_bytes)
+        return map(checker.check, batches)
+
+    def _in_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # What happens in the loop
+
+    async def _publish(self, runs: list[Run]) -> int:
+        """Append all runs in one group; returns the first offset when all are durable."""
+        batches = self._broker.publish_all(runs)
+        await self._durable(batches[-1].end)
+        return batches[0].offset
+
+    async def _settled(self) -> None:
+        await self._durable(self._engine.end)
+
+    async def _durable(self, end: int) -> None:
+        done: asyncio.Future[LogUnavailable | None] = self._loop.create_future()
+        self._engine.when_durable(
+            end, lambda error: None if done.done() else done.set_result(error)
+        )
+        self._engine.hurry()
+        if (error := await done) is not None:
+            raise error
+
+
+def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
+    """Small batches put together: each one that is sent costs the same, however small it is."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class _Server(flight.FlightServerBase):  # type: ignore[misc]
+    """Translates between Flight and the service."""
+
+    def __init__(self, service: FlightService, location: str, settings: Settings) -> None:
+        tls = []
+        if settings.certificate is not None and settings.key is not None:
+            tls = [(settings.certificate.read_bytes(), settings.key.read_bytes())]
+        middleware = {"token": _Gate(settings.token)} if settings.token else {}
+        super().__init__(location, tls_certificates=tls, middleware=middleware)
+        self._service = service
+        self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
+            "log": (requests.Nothing, service.log),
+            "offset_at": (requests.OffsetAt, service.offset_at),
+            "topics": (requests.Topics, service.topics),
+            "split": (requests.Split, service.split),
+            "commit": (requests.Commit, service.commit),
+            "abort": (requests.Abort, service.abort),
+            "committed": (requests.Committed, service.committed),
+        }
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        with _told():
+            schema, batches = self._service.read(parse(requests.Read, ticket.ticket))
+        return flight.GeneratorStream(schema, _telling(batches))
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        with _told():
+            content = json.loads(descriptor.command or b"{}")
+            kind = content.pop("do", "") if isinstance(content, dict) else ""
+            body = json.dumps(content).encode()
+            batches = (chunk.data for chunk in reader)
+            if kind == "append":
+                result = self._service.append(parse(requests.Append, body), batches)
+            elif kind == "stage":
+                result = self._service.stage(parse(requests.Stage, body), batches)
+            else:
+                raise HeadwaterError('say {"do": "append"} or {"do": "stage"}')
+            writer.write(pa.py_buffer(json.dumps(result).encode()))
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        with _told():
+            if action.type not in self._actions:
+                raise HeadwaterError(f"there is no action {action.type}")
+            kind, act = self._actions[action.type]
+            result = act(parse(kind, action.body.to_pybytes()))
+        yield flight.Result(json.dumps(result).encode())
+
+    def list_actions(self, context: Any) -> list[Any]:
+        return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
+
+
+class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in who has the token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: Any) -> None:
+        given = (headers.get("authorization") or [""])[0]
+        if not hmac.compare_digest(given.encode(errors="replace"), self._expected):
+            raise flight.FlightUnauthenticatedError(
+                "this broker wants a token: set the option `token`"
+            )
+
+
+class _told:
+    """Errors as Flight tells them."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, LogUnavailable):
+            raise flight.FlightUnavailableError(str(error)) from None
+        if isinstance(error, HeadwaterError):
+            raise flight.FlightServerError(str(error)) from None
+        if isinstance(error, ValueError) and kind is not None and issubclass(kind, ValueError):
+            raise flight.FlightServerError(f"this request makes no sense: {error}") from None
+
+
+def _telling(batches: Iterator[Any]) -> Iterator[Any]:
+    with _told():
+        yield from batches

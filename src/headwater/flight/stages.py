@@ -1,0 +1,226 @@
+"""What is written in two steps: staged by any number of tasks, then made visible at once.
+
+    stages/<query>/<batch>/<partition>.<attempt>.arrow     rows as they came, synced before answered
+
+The way of a commit, and what a crash at each point means:
+
+    1. the intent is noted: (query, batch), and where the log ends     nothing is visible
+    2. the rows are appended, all in one group                         some of them may be stored
+    3. they are durable; the batch is noted as the query's last        done
+    4. its files are removed
+
+Rows in the log name their batch as their publisher. So whoever finds an intent (this broker after a
+crash, before it serves anyone, or a client that commits again) counts the rows that are there and
+appends the rest. A batch that is not newer than the query's last is not appended again.
+"""
+
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from headwater.errors import Code, Refusal
+from headwater.flight.requests import Append, Commit, Stage
+
+logger = logging.getLogger(__name__)
+
+# Stages of a query that is gone for good; Spark keeps retrying for much less.
+ABANDONED_SECONDS = 24 * 3600.0
+_ATTEMPT = re.compile(r"[A-Za-z0-9_-]{0,100}")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS commits (
+    query  TEXT PRIMARY KEY,
+    batch  INTEGER NOT NULL,
+    first  INTEGER NOT NULL,
+    count  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS intents (
+    query  TEXT PRIMARY KEY,
+    batch  INTEGER NOT NULL,
+    since  INTEGER NOT NULL,
+    files  TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    query: str
+    batch: int
+    since: int  # its rows are at this offset or behind it
+    files: tuple[Path, ...]
+
+    @property
+    def publisher(self) -> str:
+        return f"{self.query}/{self.batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last batch of a query that is visible."""
+
+    batch: int
+    first: int
+    count: int
+
+
+class Stages:
+    """Used by many threads; SQLite and the file system keep them apart."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "stages"
+        self._path = directory / "flight.db"
+        with closing(self._connect()) as database:
+            database.executescript(_SCHEMA)
+
+    def write(self, stage: Stage, batches: Iterator[Any], schema: Any) -> tuple[int, int]:
+        """Keep rows aside; returns how many rows and bytes. They are on disk when this returns."""
+        if not _ATTEMPT.fullmatch(stage.attempt):
+            raise Refusal(Code.MALFORMED, "an attempt is made of letters, digits, _ and -")
+        path = self._file(stage.query, stage.batch, str(stage.partition), stage.attempt)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.urandom(8).hex()}.part")
+        rows = 0
+        try:
+            with unfinished.open("wb") as file:
+                with pa.ipc.new_stream(file, schema) as writer:
+                    for batch in batches:
+                        writer.write_batch(batch)
+                        rows += len(batch)
+                file.flush()
+                os.fdatasync(file.fileno())
+                size = file.tell()
+            unfinished.replace(path)
+            _sync_directory(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return rows, size
+
+    def rows(self, files: tuple[Path, ...]) -> Iterator[Any]:
+        """The record batches of staged files, in a fixed order."""
+        for path in files:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+                yield from reader
+
+    def committed(self, query: str) -> Done | None:
+        with closing(self._connect()) as database:
+            row = database.execute(
+                "SELECT batch, first, count FROM commits WHERE query = ?", (query,)
+            ).fetchone()
+        return None if row is None else Done(*row)
+
+    def begin(self, commit: Commit, end: int) -> tuple[Intent, bool]:
+        """Note that a batch is about to be appended; and whether that was noted before."""
+        with closing(self._connect()) as database:
+            row = database.execute(
+                "SELECT query, batch, since, files FROM intents WHERE query = ?", (commit.query,)
+            ).fetchone()
+            if row is not None and row[1] == commit.batch:
+                return self._intent(row), True
+            files = self._named(commit)
+            names = "\n".join(str(file.relative_to(self._directory)) for file in files)
+            with database:
+                database.execute(
+                    "REPLACE INTO intents VALUES (?, ?, ?, ?)",
+                    (commit.query, commit.batch, end, names),
+                )
+        return Intent(commit.query, commit.batch, end, files), False
+
+    def intents(self) -> list[Intent]:
+        """What a crash has interrupted."""
+        with closing(self._connect()) as database:
+            rows = database.execute("SELECT query, batch, since, files FROM intents").fetchall()
+        return [self._intent(row) for row in rows]
+
+    def finish(self, intent: Intent, first: int, count: int) -> None:
+        with closing(self._connect()) as database, database:
+            database.execute(
+                "REPLACE INTO commits VALUES (?, ?, ?, ?)",
+                (intent.query, intent.batch, first, count),
+            )
+            database.execute("DELETE FROM intents WHERE query = ?", (intent.query,))
+        self.drop(intent.query, intent.batch)
+
+    def drop(self, query: str, batch: int) -> None:
+        """Remove the files of a batch, and of older ones that nobody committed."""
+        folder = self._folder(query)
+        for each in folder.glob("*"):
+            if each.name.isdigit() and int(each.name) <= batch:
+                shutil.rmtree(each, ignore_errors=True)
+        with suppress(OSError):  # gone already, or others still use it
+            folder.rmdir()
+
+    def drop_abandoned(self, seconds: float = ABANDONED_SECONDS) -> int:
+        """Remove stages that nobody has touched for long; returns how many."""
+        kept = {file.parent for intent in self.intents() for file in intent.files}
+        oldest, dropped = time.time() - seconds, 0
+        for folder in self._directory.glob("*/*"):
+            if folder in kept or folder.stat().st_mtime > oldest:
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            dropped += 1
+        return dropped
+
+    def _named(self, commit: Commit) -> tuple[Path, ...]:
+        parts = sorted(commit.parts.items(), key=_by_number)
+        files = tuple(self._file(commit.query, commit.batch, *part) for part in parts)
+        for (partition, _), file in zip(parts, files, strict=True):
+            if not file.exists():
+                raise Refusal(
+                    Code.NOT_FOUND,
+                    f"partition {partition} of batch {commit.batch} of {commit.query} "
+                    "was not staged, or its stage was dropped",
+                )
+        return files
+
+    def _intent(self, row: tuple[str, int, int, str]) -> Intent:
+        query, batch, since, names = row
+        files = tuple(self._directory / name for name in names.splitlines())
+        return Intent(query, batch, since, files)
+
+    def _folder(self, query: str) -> Path:
+        if not query or len(query) > 200:
+            raise Refusal(Code.MALFORMED, "a query's name has 1 to 200 characters")
+        name = quote(query, safe="")
+        return self._directory / (f"%2E{name[1:]}" if name.startswith(".") else name)
+
+    def _file(self, query: str, batch: int, partition: str, attempt: str) -> Path:
+        if not partition.isdigit() or not _ATTEMPT.fullmatch(attempt):
+            raise Refusal(Code.MALFORMED, "a part is a number and the attempt that counts")
+        return self._folder(query) / str(batch) / f"{partition}.{attempt}.arrow"
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, timeout=30.0)
+        database.execute("PRAGMA journal_mode = WAL")
+        # What was noted must be there after a crash of the machine, too.
+        database.execute("PRAGMA synchronous = FULL")
+        return database
+
+
+def stage_of(append: Append) -> tuple[Stage, Commit]:
+    """An append in one step is a batch of one part."""
+    query = f"producer/{append.producer}"
+    return Stage(query, append.sequence, 0), Commit(query, append.sequence, {"0": ""})
+
+
+def _by_number(part: tuple[str, str]) -> int:
+    return int(part[0]) if part[0].isdigit() else -1
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

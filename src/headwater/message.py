@@ -4,6 +4,7 @@ One read from a socket carries many messages. They stay together all the way, so
 describes a single message: a run of one is simply a short run.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from struct import iter_unpack
 from typing import overload
@@ -21,7 +22,22 @@ EXACTLY_ONCE = (QOS, "2")
 MOST_VARIANTS = 4
 
 
-class Tiles(Sequence[bytes]):
+class Packed(Sequence[bytes]):
+    """Payloads that are not Python objects yet, and may never become any."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def total_bytes(self) -> int: ...
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Tiles(Packed):
     """Payloads of one size, still where they arrived: in one buffer, each behind a header.
 
         data:  | header | payload | header | payload | …       (nothing before, nothing behind)
@@ -40,6 +56,10 @@ class Tiles(Sequence[bytes]):
     @property
     def step(self) -> int:
         return self.header + self.size
+
+    @property
+    def total_bytes(self) -> int:
+        return self.size * len(self)
 
     def __len__(self) -> int:
         return len(self.data) // self.step
@@ -61,11 +81,6 @@ class Tiles(Sequence[bytes]):
         if stride != 1:
             return list(self)[index]
         return Tiles(self.data[start * self.step : stop * self.step], self.header, self.size)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Run:
@@ -100,8 +115,8 @@ class Run:
         self.protocol = protocol
         self.publisher = publisher
         self.headers = headers
-        if isinstance(payloads, Tiles):
-            self.size = payloads.size * len(payloads)
+        if isinstance(payloads, Packed):
+            self.size = payloads.total_bytes
         else:
             self.size = sum(map(len, payloads))
         #: Roughly the memory it takes, so that limits also hold for floods of tiny messages.

@@ -1,5 +1,7 @@
 """From batches to Arrow and back."""
 
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -133,3 +135,36 @@ def test_more_than_arrow_can_count_is_refused() -> None:
     run.size = record.MAX_PAYLOAD_BYTES + 1
     with pytest.raises(LogError, match="do not fit"):
         record.encode([Batch(0, 5, run)])
+
+
+@pytest.mark.property
+@given(
+    st.lists(st.binary(max_size=5), max_size=8),
+    st.slices(8),
+    st.integers(0, 3),
+)
+def test_cells_are_a_sequence_of_payloads(payloads: list[bytes], cut: slice, skipped: int) -> None:
+    array = pa.array([b"before"] * skipped + payloads, pa.binary()).slice(skipped)
+    cells = record.Cells(array)
+    assert list(cells) == payloads
+    assert len(cells) == len(payloads)
+    assert cells.total_bytes == sum(map(len, payloads))
+    assert list(cells[cut]) == payloads[cut]
+    assert [cells[index] for index in range(len(payloads))] == payloads
+    assert cells == payloads
+
+
+@pytest.mark.property
+@given(st.lists(st.lists(st.binary(max_size=5), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_cells_are_stored_like_any_payloads(lists: list[list[bytes]]) -> None:
+    def batches(pack: Callable[[list[bytes]], Sequence[bytes]]) -> list[Batch]:
+        made, offset = [], 7
+        for payloads in lists:
+            batch = Batch(offset, 1, Run("a", pack(payloads), protocol="flight"))
+            made.append(batch)
+            offset = batch.end
+        return made
+
+    plain = record.encode(batches(lambda payloads: payloads))
+    packed = record.encode(batches(lambda payloads: record.Cells(pa.array(payloads, pa.binary()))))
+    assert record.read(packed).equals(record.read(plain))

@@ -1,6 +1,6 @@
 """Rows that a client wrote, on their way to the log: checked, and put together to runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 from headwater import topics
 from headwater.errors import Code, Refusal
 from headwater.flight.requests import HEADERS, WRITE_SCHEMA
+from headwater.log.record import Cells
 from headwater.message import Headers, Run
 
 PROTOCOL = "flight"
+RUN_BYTES = 512 * 1024
 
 
 class Checker:
@@ -77,8 +79,14 @@ def runs_of(batches: Iterable[Any], publisher: str, skip: int = 0) -> Iterator[R
             continue
         batch, skip = batch.slice(skip), 0
         for first, stop, topic, headers in _stretches(batch):
-            payloads = batch.column(1).slice(first, stop - first).to_pylist()
-            yield Run(topic, payloads, protocol=PROTOCOL, publisher=publisher, headers=headers)
+            for cells in _pieces(Cells(batch.column(1).slice(first, stop - first))):
+                yield Run(topic, cells, protocol=PROTOCOL, publisher=publisher, headers=headers)
+
+
+def _pieces(cells: Cells) -> Iterator[Sequence[bytes]]:
+    """A subscriber gets a run in one piece, so it should not be too large."""
+    step = max(len(cells) * RUN_BYTES // (cells.total_bytes + 1), 1)
+    return (cells[at : at + step] for at in range(0, len(cells), step))
 
 
 def _stretches(batch: Any) -> Iterator[tuple[int, int, str, Headers]]:

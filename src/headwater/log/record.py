@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, groupby, repeat
 from struct import pack
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import LogError
-from headwater.message import Batch, Headers, Run, Tiles
+from headwater.message import Batch, Headers, Packed, Run
 
 SCHEMA = pa.schema(
     [
@@ -66,6 +66,43 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_thread
 _TYPES = [field.type for field in SCHEMA]
 _MAP = _TYPES[HEADERS]
 _NO_ENTRIES = pa.array([], pa.struct([_MAP.key_field, _MAP.item_field]))
+
+
+class Cells(Packed):
+    """Payloads in a binary array of Arrow."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def total_bytes(self) -> int:
+        if not len(self.array):
+            return 0
+        ends = memoryview(self.array.buffers()[1]).cast("i")
+        first = self.array.offset
+        return int(ends[first + len(self.array)] - ends[first])
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.array.to_pylist())
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, int):
+            payload: bytes = self.array[range(len(self))[index]].as_py()
+            return payload
+        start, stop, stride = index.indices(len(self))
+        if stride != 1:
+            return list(self)[index]
+        return Cells(self.array.slice(start, max(stop - start, 0)))
 
 
 def encode(batches: Sequence[Batch]) -> Any:
@@ -144,15 +181,19 @@ def _payloads(lists: Sequence[Sequence[bytes]], count: int, size: int) -> Any:
 
 def _binary(lists: Sequence[Sequence[bytes]]) -> Iterator[Any]:
     """All payloads in Arrow arrays."""
-    for tiled, group in groupby(lists, lambda payloads: isinstance(payloads, Tiles)):
-        if tiled:
-            yield from map(_untiled, group)
+    for packed, group in groupby(lists, lambda payloads: isinstance(payloads, Packed)):
+        if packed:
+            yield from map(_unpacked, group)
             continue
         flat = list(chain.from_iterable(group))
         size = sum(map(len, flat))
         step = min(_PIECE_MESSAGES, len(flat) * _PIECE_BYTES // (size + 1) + 1)
         for at in range(0, len(flat), step):
             yield pa.array(flat[at : at + step], pa.binary())
+
+
+def _unpacked(payloads: Any) -> Any:
+    return payloads.array if isinstance(payloads, Cells) else _untiled(payloads)
 
 
 def _untiled(tiles: Any) -> Any:

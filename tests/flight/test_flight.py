@@ -18,6 +18,9 @@ from tests.e2e.process import ALL_FIVE, BrokerProcess
 from tests.flight.client import Client, rows
 
 
+TLS = Path(__file__).parent.parent / "e2e" / "tls"
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data", toml=ALL_FIVE) as running:
@@ -235,6 +238,20 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         with pytest.raises(flight.FlightUnauthenticatedError):
             Client(broker.ports["flight"], "wrong").act("log")
         assert Client(broker.ports["flight"], "hush").act("log")["end"] == 0
+
+
+def test_tls(tmp_path: Path) -> None:
+    toml = f'[tls]\ncertificate = "{TLS / "certificate.pem"}"\nkey = "{TLS / "key.pem"}"\n'
+    with BrokerProcess(
+        tmp_path / "data", toml=toml, HEADWATER_LISTEN_FLIGHT="tls://127.0.0.1:0"
+    ) as broker:
+        roots = (TLS / "certificate.pem").read_bytes()
+        port = broker.ports["flight"]
+        with flight.FlightClient(f"grpc+tls://localhost:{port}", tls_root_certs=roots) as client:
+            (answer,) = client.do_action(flight.Action("log", b""))
+            assert b'"start": 0' in answer.body.to_pybytes()
+        with pytest.raises(flight.FlightUnavailableError):
+            Client(port).act("log")
 
 
 def test_retention_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: .venv/run ## Set up, then start the broker with its log under ./data
@@ -38,9 +38,17 @@ format: .venv/dev ## Format the code and mend what lint can mend
 bench: .venv/dev ## Benchmark against nats-server, JetStream, mosquitto and redis (minutes)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-spark
+bench-spark: .venv/dev ## Benchmark Spark on the log (minutes)
+	@$(BIN)/python -m bench.spark $(ARGS)
+
 .PHONY: torture
 torture: .venv/dev ## Kill the broker under load, again and again (minutes)
 	@$(BIN)/python -m torture $(ARGS)
+
+.PHONY: torture-spark
+torture-spark: .venv/dev ## Kill Spark and the broker while a stream runs (many minutes)
+	@$(BIN)/python -m torture --only spark --cycles 21 --seconds 4 $(ARGS)
 
 .PHONY: fuzz
 fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)

@@ -21,6 +21,8 @@ class Metric(Enum):
     ROUTE = "µs per route"
     FIRST = "ms to the first message"
     AGAIN = "ms to redelivery at most"
+    BATCH_RATE = "rows/s within micro-batches"
+    CAUGHT_UP = "s to catch up"
 
 
 Figures = Mapping[Metric, float]

@@ -38,6 +38,8 @@ _OTHERS = (
     Metric.ROUTE,
     Metric.FIRST,
     Metric.AGAIN,
+    Metric.BATCH_RATE,
+    Metric.CAUGHT_UP,
 )
 _VERDICTS = {True: "pass", False: "MISS", None: "not measured"}
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.cli.config import keys_without_effect
 from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
+from headwater.spark import options
 
 ROOT = Path(__file__).parent.parent
 
@@ -120,6 +121,7 @@ PARTS = (
     Part(ROOT / "docs" / "configuration.md", "keys", keys),
     Part(ROOT / "docs" / "configuration.md", "entries", entries),
     Part(ROOT / "docs" / "cli.md", "commands", commands),
+    Part(ROOT / "docs" / "spark.md", "options", options.table),
 )
 
 

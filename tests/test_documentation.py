@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from headwater.config import DECLARED, SETTINGS, Array
+from headwater.spark.options import OPTIONS, Option
+from headwater.spark.session import settings
 from tests.generated_docs import PARTS, ROOT, Part, all_commands
 
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 CLI = ROOT / "docs" / "cli.md"
+SPARK = ROOT / "docs" / "spark.md"
 DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
@@ -59,12 +62,25 @@ def test_every_command_and_option_is_documented(path: list[str], command: Any) -
             assert all(option in section for option in parameter.opts), f"`{name}`: {spelling}"
 
 
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_of_spark_is_documented(option: Option) -> None:
+    assert f"\n| `{option.name}` | " in SPARK.read_text()
+
+
+def test_every_setting_of_a_spark_session_is_documented() -> None:
+    table = SPARK.read_text().partition("## The session\n")[2].partition("\n## ")[0]
+    set_by_us = settings(ROOT, ROOT, cores=2)
+    assert set(re.findall(r"`(spark\.[\w.]+)`", table)) == set(set_by_us)
+
+
 def test_every_dependency_is_documented() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     listed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     for extra in project["project"]["optional-dependencies"].values():
         listed += extra
-    names = [re.split(r"[^A-Za-z0-9._-]", each)[0] for each in listed]
+    # An extra may take another extra of this package with it.
+    others = [each for each in listed if not each.startswith("headwater[")]
+    names = [re.split(r"[^A-Za-z0-9._-]", each)[0] for each in others]
     text = DEPENDENCIES.read_text()
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing, f"say in docs/dependencies.md why there is {', '.join(missing)}"

@@ -17,7 +17,6 @@ from headwater.client import BpspClient
 from tests.e2e.process import ALL_FIVE, BrokerProcess
 from tests.flight.client import Client, rows
 
-
 TLS = Path(__file__).parent.parent / "e2e" / "tls"
 
 

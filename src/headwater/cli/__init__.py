@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import apps, common, config, log, pubsub, queue, serve
+from headwater.cli import apps, common, config, log, pubsub, queue, serve, spark
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -52,6 +52,7 @@ app.command()(pubsub.sub)
 app.add_typer(apps.app, name="app")
 app.add_typer(queue.app, name="queue")
 app.add_typer(log.app, name="log")
+app.add_typer(spark.app, name="spark")
 app.command()(config.config)
 
 

@@ -1,0 +1,433 @@
+"""Reading the log with Spark, from a real broker."""
+
+import contextlib
+import json
+import logging
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from headwater.errors import ConfigError, Disconnected, HeadwaterError, Refusal
+from headwater.spark import source
+from headwater.spark.broker import Broker, Log, Selection
+from headwater.spark.options import Source, parse
+from headwater.spark.source import BatchReader, Range, StreamReader, _edges
+from tests.e2e.process import BrokerProcess, eventually
+from tests.spark.conftest import Stand, numbered, ordered, values
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+TLS = Path(__file__).parent.parent / "e2e" / "tls"
+ALL = {"subscribePattern": ".*"}
+# For brokers that stay away, and for those that come back.
+HASTY = {"fetch.numRetries": "1", "fetch.retryIntervalMs": "10"}
+PATIENT = {"fetch.numRetries": "100", "fetch.retryIntervalMs": "200"}
+
+
+def options_of(stand: Stand, **more: str) -> Source:
+    chosen = {} if "subscribe" in more else ALL
+    return parse(Source, {"servers": stand.servers} | chosen | more)
+
+
+def batch_reader(stand: Stand, **more: str) -> BatchReader:
+    options = options_of(stand, **more)
+    return BatchReader(options, source.schema(options))
+
+
+def stream_reader(stand: Stand, **more: str) -> StreamReader:
+    options = options_of(stand, **more)
+    return StreamReader(options, source.schema(options))
+
+
+@contextlib.contextmanager
+def failing(words: str) -> Iterator[None]:
+    """What a user sees in the exception that Spark raises."""
+    with pytest.raises(PySparkException) as raised:
+        yield
+    assert words in str(raised.value), str(raised.value)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+# Batch
+
+
+def test_a_batch_is_the_log(stand: Stand) -> None:
+    stand.publish("a/x", *numbered(0, 100), colour="blue")
+    stand.append("a/y", *numbered(100, 5000))
+    stand.publish("b", b"", b"\xff\x00")
+    stand.publish("ü/€", "grüße".encode(), name="ö", other="")
+    everything = stand.log()
+    assert len(everything) == 5003
+
+    frame = stand.read(includeHeaders=True, minPartitions=7, **ALL)
+    assert frame.rdd.getNumPartitions() == 7
+    found = ordered(frame)
+    assert found.schema.names == everything.schema.names
+    assert found.cast(everything.schema).equals(everything)
+
+    plain = stand.read(**ALL)
+    assert plain.columns == everything.schema.names[:-1]
+    assert plain.rdd.getNumPartitions() == 1, "it is small"
+    assert (
+        ordered(plain)
+        .cast(everything.drop_columns("headers").schema)
+        .equals(everything.drop_columns("headers"))
+    )
+    wanted = stand.read(subscribePattern="(?i)A/[^x]", includeHeaders=True)
+    assert wanted.count() == 4900
+    assert values(stand.read(subscribe="b, ü/€,none")) == [b"", b"\xff\x00", "grüße".encode()]
+    assert stand.read(subscribe="none").count() == 0
+    blue = stand.read(includeHeaders=True, **ALL).where("headers['colour'] = 'blue'")
+    assert blue.select("publisher", "protocol").distinct().collect() == [("bob", "bpsp")]
+
+
+def test_offsets_and_timestamps(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 50))
+    time.sleep(0.01)
+    middle = int(time.time() * 1000)
+    time.sleep(0.01)
+    stand.append("t", *numbered(50, 100))
+
+    def read(**more: str) -> list[int]:
+        reader = batch_reader(stand, **more)
+        tables = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return [number for batch in tables for number in batch.column("offset").to_pylist()]
+
+    assert read() == list(range(100))
+    assert read(startingOffsets="earliest", endingOffsets="latest") == list(range(100))
+    assert read(startingOffsets="10", endingOffsets='{"offset": 20}') == list(range(10, 20))
+    assert read(startingOffsets="20", endingOffsets="10") == []
+    assert read(startingOffsets="100") == []
+    assert read(startingTimestamp=str(middle)) == list(range(50, 100))
+    assert read(endingTimestamp=str(middle)) == list(range(50))
+    assert read(startingTimestamp=str(middle), startingOffsets="3") == list(range(50, 100))
+    assert read(startingTimestamp=str(middle + 3_600_000)) == []
+    assert read(startingTimestamp="0", endingOffsets="5") == list(range(5))
+    with pytest.raises(ConfigError, match="startingOffsets must not be latest in batch"):
+        read(startingOffsets="latest")
+    with pytest.raises(ConfigError, match="endingOffsets must not be behind the end of the log"):
+        read(endingOffsets="101")
+    with pytest.raises(ConfigError, match="the columns are fixed"):
+        BatchReader(options_of(stand), source.schema(options_of(stand, includeHeaders="true")))
+
+
+def test_an_empty_log(stand: Stand) -> None:
+    assert stand.read(**ALL).count() == 0
+    stand.run(stand.stream(**ALL), topic="out")
+    assert stand.flight.log() == Log(0, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 10**12)), min_size=1, max_size=20),
+    st.integers(1, 50),
+    st.integers(0, 10**9),
+)
+def test_partitions_cover_a_range(pieces: list[tuple[int, int]], count: int, start: int) -> None:
+    ends, at = [], start
+    for size, _ in pieces:
+        at += size
+        ends.append(at)
+    count = min(count, at - start)
+    edges = _edges(ends, [weight for _, weight in pieces], start, count)
+    assert edges[0] == start
+    assert edges[-1] == at
+    assert len(edges) == count + 1
+    assert edges == sorted(set(edges))
+
+
+def test_partitions_weigh_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges = _edges([1000, 1100], [1000, 9000], 0, 10)
+    assert edges == [0, 1000, 1011, 1022, 1033, 1044, 1056, 1067, 1078, 1089, 1100]
+
+    def partitions(size: int, **more: str) -> int:
+        options = parse(Source, {"subscribe": "a"} | more)
+        reader = BatchReader(options, source.schema(options))
+        monkeypatch.setattr(Broker, "split", lambda self, start, end, most: [(start, end, size)])
+        return len(reader._partitions(0, 1000))
+
+    monkeypatch.setattr(source, "_cores", lambda: 4)
+    assert partitions(1000) == 1
+    assert partitions(12 << 20) == 3
+    assert partitions(100 << 20) == 4
+    assert partitions(1 << 30) == 16
+    assert partitions(1000, minPartitions="9") == 9
+    assert partitions(1000, minPartitions="5000") == 1000, "one offset each"
+
+
+# The connection
+
+
+def test_errors_name_the_option(stand: Stand) -> None:
+    stand.append("t", b"1")
+    with failing('there is no option "subscrib"; did you mean "subscribe"?'):
+        stand.read(subscrib="t")
+    with failing("exactly one of the options subscribe"):
+        stand.stream()
+    with failing("the option subscribePattern must be a PCRE pattern: bad pattern"):
+        stand.read(subscribePattern="(").count()
+    with failing("endingOffsets means nothing in a streaming query: leave it out"):
+        stand.run(stand.stream(endingOffsets="5", **ALL), "one", topic="out")
+    with failing("the option subscribePattern must be a PCRE pattern: bad pattern"):
+        stand.run(stand.stream(subscribePattern="("), "two", topic="out")
+    port = free_port()
+    with failing(f"no broker answers at 127.0.0.1:{port} (failed to connect"):
+        stand.read(**(HASTY | ALL | {"servers": f"127.0.0.1:{port}"})).count()
+
+
+def test_a_broker_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    broker = Broker((first, second), retries=2, interval=0.01)
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(
+            Disconnected, match=f"no broker answers at {first}, {second} .*asked 3 times"
+        ),
+    ):
+        broker.log()
+    assert [record.getMessage()[-8:] for record in caplog.records] == ["(1 of 2)", "(2 of 2)"]
+    assert "gRPC" not in caplog.text
+
+
+def test_the_next_server_is_tried(stand: Stand) -> None:
+    stand.append("t", b"1", b"2")
+    broker = pickle.loads(
+        pickle.dumps(Broker((f"127.0.0.1:{free_port()}", stand.servers), retries=0))
+    )
+    assert broker.log() == Log(0, 2)
+    assert sum(map(len, broker.read(Selection(), 0, 2))) == 2
+    broker.close()
+    assert broker.log() == Log(0, 2)
+
+
+def test_token_and_tls(tmp_path: Path) -> None:
+    toml = f'[tls]\ncertificate = "{TLS}/certificate.pem"\nkey = "{TLS}/key.pem"\n'
+    settings = {
+        "HEADWATER_LISTEN_FLIGHT": "tls://127.0.0.1:0",
+        "HEADWATER_FLIGHT_TOKEN": "a token",
+    }
+    with BrokerProcess(tmp_path / "data", toml=toml, **settings) as running:
+        given = {
+            "servers": f"localhost:{running.ports['flight']}",
+            "subscribe": "a",
+            "tls.enabled": "true",
+            "tls.caFile": str(TLS / "certificate.pem"),
+            "token": "a token",
+        }
+        broker = Broker.of(parse(Source, given | HASTY))
+        assert pickle.loads(pickle.dumps(broker)).log() == Log(0, 0)
+        assert "a token" not in repr(broker)
+        for wrong in ({"token": "another"}, {"token": ""}):
+            options = {name: text for name, text in (given | wrong | HASTY).items() if text}
+            with pytest.raises(ConfigError, match="wants another token: set the option token"):
+                Broker.of(parse(Source, options)).log()
+        plain = {name: given[name] for name in ("servers", "subscribe", "token")}
+        with pytest.raises(Disconnected, match="no broker answers"):
+            Broker.of(parse(Source, plain | HASTY)).log()
+    with pytest.raises(ConfigError, match=r"tls\.caFile must name a file that can be read"):
+        Broker.of(parse(Source, given | {"tls.caFile": str(tmp_path / "none.pem")}))
+
+
+def test_reading_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
+    for first in range(0, 300_000, 30_000):
+        stand.append("t", *numbered(first, first + 30_000))
+    stand.broker.keep_ports()
+    reader = batch_reader(stand, **PATIENT)
+    found: list[int] = []
+    for batch in reader.read(Range(0, 300_000)):
+        if not found:
+            stand.broker.kill()
+            starter = threading.Timer(0.5, stand.broker.start)
+            starter.start()
+        found += batch.column("offset").to_pylist()
+    starter.join()
+    assert found == list(range(300_000))
+
+
+# Streams, without Spark: the reader as Spark uses it
+
+
+def ask(reader: StreamReader, start: int, limited: bool = True) -> int:
+    limit = reader.getDefaultReadLimit() if limited else ReadAllAvailable()
+    return reader.latestOffset({"offset": start}, limit)["offset"]
+
+
+def test_where_a_stream_begins(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 10))
+    assert stream_reader(stand).initialOffset() == {"offset": 10}
+    assert stream_reader(stand, startingOffsets="earliest").initialOffset() == {"offset": 0}
+    assert stream_reader(stand, startingOffsets="4").initialOffset() == {"offset": 4}
+    assert stream_reader(stand, startingTimestamp="0").initialOffset() == {"offset": 0}
+    with pytest.raises(ConfigError, match=r"startingOffsets must not be behind .* at most 10, not"):
+        stream_reader(stand, startingOffsets="11").initialOffset()
+    with pytest.raises(HeadwaterError, match="which is not one of this source"):
+        stream_reader(stand).latestOffset({"t": 4}, ReadAllAvailable())
+
+
+def test_how_much_a_trigger_takes(stand: Stand) -> None:
+    for number in range(10):
+        stand.append("t", *[b"x" * 1000] * 100)
+        time.sleep(0.02 if number else 0)
+    plain = stream_reader(stand)
+    assert ask(plain, 0) == 1000
+    assert ask(plain, 1000) == 1000
+    assert plain.reportLatestOffset() == {"offset": 1000}
+    rows = stream_reader(stand, maxOffsetsPerTrigger="300")
+    assert [ask(rows, at) for at in (0, 300, 900, 1000)] == [300, 600, 1000, 1000]
+    assert ask(rows, 0, limited=False) == 1000
+    size = stream_reader(stand, maxBytesPerTrigger="250k")
+    first = ask(size, 0)
+    assert 150 <= first <= 300
+    assert ask(size, first) > first
+    assert ask(stream_reader(stand, maxBytesPerTrigger="1"), 0) >= 1
+    both = stream_reader(stand, maxBytesPerTrigger="250k", maxOffsetsPerTrigger="50")
+    assert ask(both, 0) == 50
+
+
+def test_a_trigger_can_wait_for_more(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 10))
+    reader = stream_reader(stand, minOffsetsPerTrigger="20", maxTriggerDelay="500ms")
+    assert ask(reader, 0) == 10, "the first one does not wait, as in Kafka's source"
+    stand.append("t", *numbered(10, 20))
+    assert ask(reader, 10) == 10
+    assert reader.reportLatestOffset() == {"offset": 20}
+    time.sleep(0.5)
+    assert ask(reader, 10) == 20
+    stand.append("t", *numbered(20, 40))
+    assert ask(reader, 20) == 40
+    stand.append("t", b"40")
+    reader.prepareForTriggerAvailableNow()
+    assert ask(reader, 40) == 41
+
+
+def test_available_now_ends_where_it_began(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 10))
+    reader = stream_reader(stand, maxOffsetsPerTrigger="7")
+    reader.prepareForTriggerAvailableNow()
+    stand.append("t", *numbered(10, 20))
+    assert [ask(reader, at) for at in (0, 7, 10, 15)] == [7, 10, 10, 15]
+    assert reader.reportLatestOffset() == {"offset": 20}
+
+
+def fill(stand: Stand, count: int = 12) -> int:
+    """So much that retention has something to drop."""
+    for number in range(count):
+        stand.append("t", *[b"%d" % number + b"x" * 1000] * 50)
+    return stand.flight.log().end
+
+
+def test_retention_overtakes_a_checkpoint(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    end = fill(stand)
+    start = stand.drop_oldest()
+    assert 10 < start < end
+    missing = f"the offsets 10 to {start - 1} are no longer in the log, which begins at {start}"
+    strict = stream_reader(stand)
+    for attempt in (
+        lambda: ask(strict, 10),
+        lambda: strict.partitions({"offset": 10}, {"offset": end}),
+        lambda: list(strict.read(Range(10, end))),
+        lambda: batch_reader(stand, startingOffsets="10").partitions(),
+    ):
+        with pytest.raises(HeadwaterError, match=f"{missing}. .* failOnDataLoss to false"):
+            attempt()
+    assert list(strict.partitions({"offset": start}, {"offset": end}))
+
+    lenient = stream_reader(stand, failOnDataLoss="false", maxOffsetsPerTrigger="5")
+    with caplog.at_level(logging.WARNING):
+        assert ask(lenient, 10) == start + 5
+        assert not caplog.messages
+        assert list(lenient.partitions({"offset": 10}, {"offset": end})) == [Range(start, end)]
+        assert caplog.messages == [f"{missing}; reading goes on behind them"]
+    assert list(lenient.partitions({"offset": 1}, {"offset": 5})) == []
+    found = [n for b in lenient.read(Range(10, end)) for n in b.column("offset").to_pylist()]
+    assert found == list(range(start, end))
+
+
+def test_another_log_than_the_checkpoints(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 10))
+    with pytest.raises(HeadwaterError, match=r"log ends at 10, but the checkpoint .* is at 50"):
+        ask(stream_reader(stand), 50)
+    lenient = stream_reader(stand, failOnDataLoss="false")
+    assert ask(lenient, 50) == 10
+    assert list(lenient.partitions({"offset": 50}, {"offset": 10})) == [Range(0, 10)]
+
+
+def test_what_the_broker_refuses_is_told(stand: Stand) -> None:
+    with pytest.raises(Refusal, match="the log ends at 0, before 10"):
+        list(batch_reader(stand).read(Range(0, 10)))
+
+
+# Streams with Spark
+
+
+def of(progress: Any, what: str) -> list[int]:
+    return [json.loads(each["sources"][0][what])["offset"] for each in progress]
+
+
+def test_a_stream_in_steps_with_its_lag(stand: Stand) -> None:
+    stand.append("t", *numbered(0, 250))
+    frame = stand.stream(maxOffsetsPerTrigger=100, **ALL).select("value", "topic")
+    progress = stand.run(frame, topic="out")
+    assert of(progress, "endOffset") == [100, 200, 250]
+    assert [each["numInputRows"] for each in progress] == [100, 100, 50]
+    assert of(progress, "latestOffset") == [250, 350, 450], "it writes to the same log"
+    assert stand.values("out") == numbered(0, 250)
+
+
+def test_a_changed_pattern_and_data_loss(stand: Stand) -> None:
+    """The same checkpoint all the way."""
+    stand.append("a", *numbered(0, 5))
+    stand.append("b", *numbered(5, 10))
+    stand.run(stand.stream(subscribe="a"), topic="out")
+    assert stand.values("out") == numbered(0, 5)
+    stand.append("a", *numbered(10, 15))
+    stand.append("b", *numbered(15, 20))
+    stand.run(stand.stream(subscribePattern="[bc]"), topic="out")
+    assert stand.values("out") == numbered(0, 5) + numbered(15, 20)
+
+    seen = int(stand.flight.log().end)
+    fill(stand)
+    start = stand.drop_oldest()
+    assert start > seen
+    words = f" to {start - 1} are no longer in the log, which begins at {start}. To go on behind"
+    with failing(words):
+        stand.run(stand.stream(subscribe="t"), topic="out")
+    expected = stand.values("t")
+    stand.run(stand.stream(subscribe="t", failOnDataLoss=False), topic="out")
+    assert stand.values("out")[-len(expected) :] == expected
+
+
+def test_a_stream_survives_a_restart_of_the_broker(stand: Stand) -> None:
+    stand.broker.keep_ports()
+    frame = stand.stream(subscribe="t", **PATIENT)
+    query = stand.start(frame, now=False, topic="out", **PATIENT)
+    try:
+        for number in range(3):
+            stand.append("t", *numbered(number * 100, number * 100 + 100))
+            for _ in eventually(30):
+                with contextlib.suppress(pa.ArrowException):
+                    if len(stand.values("out")) == (number + 1) * 100:
+                        break
+            stand.broker.kill()
+            time.sleep(0.5)
+            stand.broker.start()
+        assert query.isActive
+    finally:
+        query.stop()
+    assert stand.values("out") == numbered(0, 300)

@@ -1,6 +1,7 @@
 """A plain Flight client for tests."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,11 @@ class Client:
     def read(self, **request: Any) -> Any:
         ticket = flight.Ticket(json.dumps(request).encode())
         return self._client.do_get(ticket, self._options).read_all()
+
+    def chunks(self, **request: Any) -> Iterator[Any]:
+        ticket = flight.Ticket(json.dumps(request).encode())
+        for chunk in self._client.do_get(ticket, self._options):
+            yield chunk.data
 
     def put(self, rows: Any, **command: Any) -> Any:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())

@@ -273,6 +273,34 @@ def test_retention_is_told(tmp_path: Path) -> None:
         assert len(client.read(start=start, end=1000)) == 1000 - start
 
 
+def test_retention_during_a_read_is_told(tmp_path: Path) -> None:
+    """A reader that is overtaken hears of it; nothing is passed over silently."""
+    with BrokerProcess(
+        tmp_path / "data",
+        HEADWATER_LOG_SEGMENT_BYTES="1MiB",
+        HEADWATER_LOG_RETENTION_BYTES="4MiB",
+    ) as broker:
+        client = Client(broker.ports["flight"])
+
+        def append(sequence: int) -> None:
+            batch = rows(*[("a", os.urandom(1000)) for _ in range(1000)])
+            client.put(batch, do="append", producer="p", sequence=sequence)
+
+        for number in range(30):
+            append(number)
+        start, end = client.act("log")["start"], client.act("log")["end"]
+        chunks = client.chunks(start=start, end=end)
+        seen = next(chunks).column("offset").to_pylist()
+        with pytest.raises(flight.FlightServerError, match="are no longer in the log"):
+            for number in range(30, 200):
+                append(number)
+                if client.act("log")["start"] > end:
+                    break
+            for chunk in chunks:
+                seen += chunk.column("offset").to_pylist()
+        assert seen == list(range(start, start + len(seen)))
+
+
 @pytest.mark.parametrize("wait", [0.0, 0.002, 0.01, 0.03, 0.1])
 def test_a_kill_in_the_middle_of_a_commit(tmp_path: Path, wait: float) -> None:
     """Whatever was stored of it before the kill, it is there once afterwards."""

@@ -1,6 +1,7 @@
 """Writing to the log with Spark, into a real broker."""
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,23 @@ def test_what_is_aborted_is_dropped(stand: Stand) -> None:
     assert stand.flight.log() == Log(0, 0)
 
 
+def test_an_abort_does_not_hide_why(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    sinking = writer(stand)
+    message = sinking.write(iter([batch(SCHEMA, ("a", "1"))]))
+    stand.broker.kill()
+    with caplog.at_level(logging.WARNING):
+        sinking.abort([message])
+    assert "was not dropped: no broker answers" in caplog.text
+
+
+def test_a_key_is_missed(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        writer(stand, f"key string, {SCHEMA}")
+    assert caplog.messages == [
+        "the column key is left out: messages have no key, but they have headers"
+    ]
+
+
 def test_a_task_stages_in_pieces(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "PIECE_BYTES", 300)
     sinking = writer(stand)
@@ -284,7 +302,7 @@ def test_a_stream_is_written_once(stand: Stand) -> None:
     """Through restarts from the checkpoint, and when a batch is repeated after its commit."""
     frame = stand.stream(subscribe="t", includeHeaders=True, maxOffsetsPerTrigger=40)
     expected: list[bytes] = []
-    for first in (0, 100, 200):
+    for first in (0, 100):
         stand.append("t", *numbered(first, first + 100))
         expected += numbered(first, first + 100)
         progress = stand.run(frame, topic="out")
@@ -296,7 +314,7 @@ def test_a_stream_is_written_once(stand: Stand) -> None:
     assert stand.run(frame, topic="out")[0]["batchId"] == batch
     assert stand.values("out") == expected
     published = set(stand.log(topics=["out"]).column("publisher").to_pylist())
-    assert len(published) >= 9, "one for each batch"
+    assert len(published) >= 6, "one for each batch"
 
 
 def test_a_stream_with_bad_rows(stand: Stand) -> None:

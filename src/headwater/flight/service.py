@@ -113,22 +113,28 @@ class FlightService:
 
     def read(self, request: requests.Read) -> tuple[Any, Iterator[Any]]:
         """The schema, and record batches of that schema."""
-        if request.start < self._engine.start and request.start < request.end:
-            gone = min(self._engine.start, request.end)
-            raise HeadwaterError(
-                f"the offsets {request.start} to {gone - 1} are no longer in the log, which "
-                f"begins at {self._engine.start}"
-            )
+        self._check_kept(request.start, request.end)
         if request.end > self._engine.watermark:
             raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
         names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
         return schema, _chunks(self._flat(request, schema))
 
+    def _check_kept(self, start: int, end: int) -> None:
+        kept = self._engine.start
+        if start < min(kept, end):
+            raise HeadwaterError(
+                f"the offsets {start} to {min(kept, end) - 1} are no longer in the log, which "
+                f"begins at {kept}"
+            )
+
     def _flat(self, request: requests.Read, schema: Any) -> Iterator[Any]:
         at, wanted = request.start, request.wanted()
         while at < request.end:
-            batches, at = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            # Retention does not wait for readers, and what it takes meanwhile is passed over.
+            self._check_kept(at, request.end)
+            at = following
             for batch in batches:
                 yield pa.RecordBatch.from_arrays(
                     [batch.column(name) for name in schema.names], schema=schema

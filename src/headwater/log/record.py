@@ -353,17 +353,22 @@ def flatten(rows: Rows, offset: int, end: int, wanted: Callable[[str], bool] | N
     """The messages from `offset` to `end` with wanted topics, as a record batch of FLAT_SCHEMA."""
     table = rows.table
     payloads = table.column(PAYLOADS)
+    numbers = pa.ListArray.from_arrays(payloads.offsets, pa.arange(rows.base, rows.end))
+    chosen = None if wanted is None else _chosen(table.column(TOPIC), wanted)
+    if chosen is not None:  # whole runs, before they become rows
+        table, numbers = table.filter(chosen), numbers.filter(chosen)
+        payloads = table.column(PAYLOADS)
     parents = pc.list_parent_indices(payloads)
-    numbers = pa.arange(rows.base, rows.base + len(parents))
-    columns = [numbers, *(table.column(c).take(parents) for c in range(PAYLOADS))]
+    columns = [numbers.flatten(), *(table.column(c).take(parents) for c in range(PAYLOADS))]
     flat = pa.RecordBatch.from_arrays([*columns, payloads.flatten()], schema=FLAT_SCHEMA)
-    first = max(offset - rows.base, 0)
-    flat = flat.slice(first, max(min(end, rows.end) - rows.base - first, 0))
-    return flat if wanted is None else _only(flat, wanted)
+    if offset <= rows.base and end >= rows.end:
+        return flat
+    numbers = flat.column(0)
+    return flat.filter(pc.and_(pc.greater_equal(numbers, offset), pc.less(numbers, end)))
 
 
-def _only(flat: Any, wanted: Callable[[str], bool]) -> Any:
-    """The rows of a flat batch with wanted topics; the filter is asked once per topic."""
-    topics = flat.column(TOPIC + 1)
-    chosen = [topic for topic in pc.unique(topics).to_pylist() if wanted(topic)]
-    return flat.filter(pc.is_in(topics, pa.array(chosen, pa.string())))
+def _chosen(topics: Any, wanted: Callable[[str], bool]) -> Any | None:
+    """Which runs have a wanted topic, the filter being asked once per topic. None: all of them."""
+    names = pc.unique(topics).to_pylist()
+    found = [name for name in names if wanted(name)]
+    return None if len(found) == len(names) else pc.is_in(topics, pa.array(found, pa.string()))

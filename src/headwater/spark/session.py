@@ -105,9 +105,17 @@ def settings(
         # Few words, and no port that nobody asked for.
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
+        **({} if cores is None else _local_settings(cores)),
+    }
+
+
+def _local_settings(cores: int) -> dict[str, str]:
+    return {
         # Spark means 200, for a cluster. Each is a database of its own for every stateful operator,
         # and 200 of them on two cores make each micro-batch take many seconds.
-        **({} if cores is None else {"spark.sql.shuffle.partitions": str(cores)}),
+        "spark.sql.shuffle.partitions": str(cores),
+        # Without it, workers take their leave with tracebacks.
+        "spark.python.daemon.module": "headwater.spark.daemon",
     }
 
 

@@ -16,7 +16,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -119,11 +119,16 @@ class Writer:
                 logger.warning("batch %d of %s was written before, and not again", batch, query)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What is not dropped here, because no task came so far as to tell of it, the broker drops
-        when nobody commits it."""
+        """The broker drops what nobody commits, sooner or later. This is sooner; and why the batch
+        failed is more important than that this did, too."""
         for each in messages:
             if isinstance(each, Staged):
-                self._broker.abort(each.query, each.batch)
+                try:
+                    replace(self._broker, retries=0).abort(each.query, each.batch)
+                except HeadwaterError as error:
+                    logger.warning(
+                        "batch %d of %s was not dropped: %s", each.batch, each.query, error
+                    )
                 return
 
 
@@ -166,13 +171,15 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
 
 
 def _check_columns(schema: StructType, options: Sink) -> bool:
-    """Whether there are headers. Columns of other names are left alone, as in Kafka's sink."""
+    """Whether there are headers. Columns of other names are left out, as in Kafka's sink."""
     kinds: dict[str, DataType] = {each.name: each.dataType for each in schema.fields}
     if not isinstance(kinds.get("value"), StringType | BinaryType):
         raise ConfigError(_wanted("value", kinds, "string or binary", "CAST(… AS STRING) AS value"))
     if options.topic is None and not isinstance(kinds.get("topic"), StringType):
         hint = "set the option topic, or select a column"
         raise ConfigError(_wanted("topic", kinds, "string", f"… AS topic; or {hint}"))
+    if "key" in kinds:
+        logger.warning("the column key is left out: messages have no key, but they have headers")
     if "headers" not in kinds:
         return False
     headers = kinds["headers"]

@@ -18,7 +18,7 @@ from bench.targets import Book
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-FOUND: dict[str, list[Row]] = {}
+Found = dict[str, list[Row]]
 
 
 @pytest.fixture
@@ -26,22 +26,27 @@ def stand(tmp_path: Path, spark: SparkSession) -> Stand:
     return Stand(Yard(tmp_path), tmp_path, spark, TINY)
 
 
-@pytest.mark.parametrize("measure", ALL, ids=lambda measure: measure.name)
-def test_it_measures(measure: Measure, stand: Stand, tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_it_measures_and_reports(stand: Stand, tmp_path: Path) -> None:
     """A row too few or too many would have been a failure."""
-    rows = run([measure], stand, lambda _: None)
-    assert [row.failures for row in rows if row.failures] == []
-    assert all(row.samples for row in rows)
-    assert list(tmp_path.iterdir()) == []  # servers and their directories are gone
-    FOUND[measure.name] = rows
+    found: Found = {}
+    for measure in ALL:
+        rows = run([measure], stand, lambda _: None)
+        assert [row.failures for row in rows if row.failures] == []
+        assert all(row.samples for row in rows)
+        assert list(tmp_path.iterdir()) == []  # servers and their directories are gone
+        found[measure.name] = rows
+    makes_sense(found)
+    has_it_all(found)
 
 
-def row(name: str, case: str, who: str) -> Row:
-    (found,) = [row for row in FOUND[name] if row.case.startswith(case) and row.contestant == who]
-    return found
+def makes_sense(found: Found) -> None:
+    def row(name: str, case: str, who: str) -> Row:
+        (only,) = [
+            row for row in found[name] if row.case.startswith(case) and row.contestant == who
+        ]
+        return only
 
-
-def test_what_was_measured_makes_sense() -> None:
     for who in (measures.LOG, measures.FILES):
         rate = row(measures.SOURCE, "", who).median(Metric.RATE)
         within = row(measures.SOURCE, "", who).median(Metric.BATCH_RATE)
@@ -56,8 +61,8 @@ def test_what_was_measured_makes_sense() -> None:
         assert (row(measures.BESIDE, measures.ALONE, wire).median(Metric.P99) or 0) > 1
 
 
-def test_the_report_has_it_all() -> None:
-    rows = tuple(row for rows in FOUND.values() for row in rows)
+def has_it_all(found: Found) -> None:
+    rows = tuple(row for rows in found.values() for row in rows)
     verdicts = tuple(target.verdict(Book(rows)) for target in targets(TINY))
     assert all(verdict.passed is not None for verdict in verdicts)
     made = report.Report(rows, verdicts, {"kernel": "any"}, "make bench-spark", quotable=False)

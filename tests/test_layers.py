@@ -28,7 +28,7 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "wiring": None,
-    "flight": SMALL | {"broker.broker", "log.record"},
+    "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file"},
     "spark": {"errors", "units"},
     "administration": {"apps", "broker.overview", "control", "errors"},
     "__main__": None,

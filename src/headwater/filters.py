@@ -12,6 +12,7 @@ match a topic without asking each one; a property test holds it to this definiti
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,3 +166,15 @@ def _matcher(pattern: Any) -> Any:
 
 
 Filter = LevelFilter | BindingFilter | RegexFilter
+
+
+def wanting(filters: Sequence[Filter]) -> Callable[[str], bool]:
+    """Says whether any of the filters wants a topic; each topic is looked at once."""
+    known: dict[str, bool] = {}
+
+    def wanted(topic: str) -> bool:
+        if topic not in known:
+            known[topic] = any(each.matches(topic) for each in filters)
+        return known[topic]
+
+    return wanted

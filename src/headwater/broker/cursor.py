@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 
 from headwater.broker.router import Router, Subscription
 from headwater.errors import LogError
+from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
 from headwater.message import Batch
 
@@ -184,11 +185,4 @@ class Cursor(ABC):
         filters = tuple(subscription.filter for subscription in self.subscriptions.values())
         if len(filters) > FILTERS_WORTH_ASKING:
             return lambda topic: True
-        known: dict[str, bool] = {}
-
-        def wanted(topic: str) -> bool:
-            if topic not in known:
-                known[topic] = any(f.matches(topic) for f in filters)
-            return known[topic]
-
-        return wanted
+        return wanting(filters)

@@ -53,7 +53,7 @@ class DeadLetters:
 
     async def _bury(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
         for offset, deliveries in items:
-            batch = await self._find(offset, queue)
+            batch = await self._find(offset)
             if batch is not None:
                 about = (
                     (REASON, why),
@@ -62,11 +62,11 @@ class DeadLetters:
                     (DELIVERIES, str(deliveries)),
                     (TIMESTAMP, str(batch.timestamp)),
                 )
-                kept = batch.run.like(batch.run.payloads)
-                await self._publish([_moved(kept, queue.spec.dead_topic, kept.headers + about)])
+                letter = _moved(batch.run, queue.spec.dead_topic, batch.run.headers + about)
+                await self._publish([letter])
             queue.settled(offset)
 
-    async def _find(self, offset: int, queue: "Queue") -> Batch | None:
+    async def _find(self, offset: int) -> Batch | None:
         """The message at an offset, if it is still there."""
         batch = self._engine.recent(offset)
         if batch is None:

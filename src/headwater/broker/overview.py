@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.broker.dead import DELIVERIES, REASON, TOPIC, Progress
 from headwater.errors import Code, Refusal
+from headwater.filters import wanting
 from headwater.queues import QueueSpec
 
 if TYPE_CHECKING:
@@ -82,14 +83,7 @@ class Overview:
 
     async def _count(self, queue: "Queue") -> tuple[int, bool, int | None]:
         """How many messages wait, whether there may be more, and when the oldest came."""
-        filters = queue.spec.filters
-        known: dict[str, bool] = {}
-
-        def wanted(topic: str) -> bool:
-            if topic not in known:
-                known[topic] = any(each.matches(topic) for each in filters)
-            return known[topic]
-
+        wanted = wanting(queue.spec.filters)
         position, stop = queue.position, self._engine.watermark
         until = time.monotonic() + COUNT_SECONDS
         count, oldest = 0, None

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 # The window is kept in so many parts, and forgotten part by part.
 PARTS = 8
-# A limit on memory: about 100 bytes each. Above it the window gets shorter.
+# A limit on memory: about 110 bytes each. Above it the window gets shorter.
 MOST_REMEMBERED = 2_000_000
 
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from headwater.errors import Code, Refusal
 from headwater.flight.requests import Append, Commit, Stage
+from headwater.log.embedded.file import sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Stages:
                 os.fdatasync(file.fileno())
                 size = file.tell()
             unfinished.replace(path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         finally:
             unfinished.unlink(missing_ok=True)
         return rows, size
@@ -216,11 +217,3 @@ def stage_of(append: Append) -> tuple[Stage, Commit]:
 
 def _by_number(part: tuple[str, str]) -> int:
     return int(part[0]) if part[0].isdigit() else -1
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

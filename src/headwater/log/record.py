@@ -269,7 +269,7 @@ class Rows:
         if batches and batches[0].offset < offset:
             batches[0] = batches[0].since(offset)
         if batches and batches[-1].end > end:
-            batches[-1] = _until(batches[-1], end)
+            batches[-1] = batches[-1].part(batches[-1].offset, end)
         return batches, following
 
     def _choose(
@@ -335,18 +335,6 @@ def _header_tuples(column: Any) -> Iterator[Headers]:
 def _integers(timestamps: Any) -> list[int]:
     values: list[int] = timestamps.view(pa.int64()).to_pylist()
     return values
-
-
-def _until(batch: Batch, end: int) -> Batch:
-    run = batch.run
-    rest = Run(
-        run.topic,
-        run.payloads[: end - batch.offset],
-        protocol=run.protocol,
-        publisher=run.publisher,
-        headers=run.headers,
-    )
-    return Batch(batch.offset, batch.timestamp, rest)
 
 
 def flatten(rows: Rows, offset: int, end: int, wanted: Callable[[str], bool] | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -61,9 +62,9 @@ class WebSocketClient(ClientSession):
     def close_frame(self, code: CloseCode = CloseCode.NORMAL, reason: str = "") -> bytes:
         return masked_frame(CLOSE, close_payload(code, reason), os.urandom(4))
 
+    @abstractmethod
     def read(self, messages: list[Message]) -> Iterator[Event]:
         """Data messages that arrived together, in order."""
-        raise NotImplementedError
 
     def pong(self, payload: bytes) -> Iterator[Event]:
         """The broker has answered a ping."""

@@ -1,5 +1,6 @@
 """The broker's side of a WebSocket connection: what the codecs that use it have in common."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 
 from headwater.commands import Close, Command, Respond
@@ -70,9 +71,9 @@ class WebSocketSession(Session):
         """Check the request (HttpRefusal: go away); the commands follow the answer to it."""
         return iter(())
 
+    @abstractmethod
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
         """Data messages that arrived together, in order."""
-        raise NotImplementedError
 
     def receive(self, data: bytes) -> Iterator[Command]:
         if self._closed:

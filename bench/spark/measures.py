@@ -72,7 +72,9 @@ def sink(stand: Stand) -> Findings:
 
 
 def _payload(stand: Stand, column: str) -> str:
-    return f"rpad(CAST({column} AS STRING), {stand.scale.payload_bytes}, '-') AS value"
+    """A number of eight digits, and what is left. (`rpad` alone would take half of the time.)"""
+    rest = stand.scale.payload_bytes - 8
+    return f"concat(CAST({column} % 10000000 + 10000000 AS STRING), repeat('-', {rest})) AS value"
 
 
 def _write(stand: Stand, broker: Broker, rows: int) -> Figures:

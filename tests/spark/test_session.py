@@ -12,6 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.spark import daemon, java, session
 from headwater.spark.session import (
     DIRECTORY_VARIABLE,
+    _chooses_collector,
     _cores,
     _given,
     _home,
@@ -288,3 +289,15 @@ def test_a_directory_of_someone_else_is_not_used(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(HeadwaterError, match=DIRECTORY_VARIABLE):
         _temporary()
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, False),
+        ({"spark.driver.extraJavaOptions": "-Dx=1"}, False),
+        ({"spark.driver.extraJavaOptions": "-Dx=1 -XX:+UseG1GC"}, True),
+    ],
+)
+def test_the_garbage_collector_is_the_callers_choice(given: dict[str, str], chosen: bool) -> None:
+    assert _chooses_collector(given) is chosen

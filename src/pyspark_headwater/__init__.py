@@ -3,9 +3,12 @@
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from headwater.spark.daemon import quieten
 from headwater.spark.options import Sink, Source, parse
 from headwater.spark.sink import BatchWriter, StreamWriter
 from headwater.spark.source import BatchReader, StreamReader, schema
+
+quieten()
 
 
 class DefaultSource(DataSource):

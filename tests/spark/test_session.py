@@ -21,6 +21,7 @@ from headwater.spark.session import (
     _temporary,
     settings,
 )
+from tests.spark.conftest import Stand
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -301,3 +302,32 @@ def test_a_directory_of_someone_else_is_not_used(
 )
 def test_the_garbage_collector_is_the_callers_choice(given: dict[str, str], chosen: bool) -> None:
     assert _chooses_collector(given) is chosen
+
+
+# Ends while a query runs, which is how most programs with a stream end.
+STREAMING = """
+import sys, time
+from headwater.spark import session
+
+spark = session("a test", "local[2]", sys.argv[1])
+log = spark.readStream.format("headwater").option("subscribe", "a").option("servers", sys.argv[2])
+query = log.load().writeStream.format("noop").option("checkpointLocation", sys.argv[3]).start()
+while query.lastProgress is None:
+    time.sleep(0.1)
+query.stop()
+spark.stop()
+"""
+
+
+def test_a_stream_that_is_stopped_says_nothing(stand: Stand, tmp_path: Path) -> None:
+    stand.append("a", b"1")
+    places = [str(tmp_path / "spark"), stand.servers, str(tmp_path / "checkpoint")]
+    result = subprocess.run(
+        [sys.executable, "-c", STREAMING, *places],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=clean_environment(),
+    )
+    assert result.returncode == 0
+    assert result.stderr in ("", OF_JAVA)

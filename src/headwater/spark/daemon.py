@@ -3,6 +3,9 @@
 A worker that waits for work finds its socket closed when Spark ends, or stops its query. Over TCP
 nobody notices. Over a Unix socket the daemon prints a traceback for each such worker, at the end of
 most programs, as if something had failed.
+
+Sources are planned in forks of another daemon, which no setting of Spark changes: what runs there
+asks for the same with `quieten`.
 """
 
 import sys
@@ -18,10 +21,19 @@ def print_exc() -> None:
         traceback.print_exc()
 
 
+# Only for what a daemon itself prints: those who work in its forks have the real one.
+_QUIET = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)
+
+
+def quieten() -> None:
+    """If this process is a fork of Spark's own daemon, let it end with fewer words, too."""
+    program = sys.modules["__main__"]
+    if program.__spec__ is not None and program.__spec__.name == daemon.__name__:
+        vars(program)["traceback"] = _QUIET
+
+
 def main() -> None:
-    # Only what the daemon itself prints: those who work in its forks have the real one.
-    quiet = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)
-    vars(daemon)["traceback"] = quiet
+    vars(daemon)["traceback"] = _QUIET
     daemon.manager()
 
 

@@ -7,22 +7,18 @@ twice.
 """
 
 import contextlib
-import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import IO
 
 from headwater.log.embedded.view import View
 from tests.e2e.process import BrokerProcess
+from torture.driver import Driver, is_worker
 
 VICTIMS = ("driver", "worker", "broker")
-START_SECONDS = 90.0
 
 
 class Publisher:
@@ -45,113 +41,23 @@ class Publisher:
             stop.wait(0.05)
 
 
-class Driver:
-    """The query, in a process group of its own, so that all of it can be killed."""
-
-    def __init__(self, broker: BrokerProcess, directory: Path) -> None:
-        self._command = [
-            sys.executable,
-            "-m",
-            "torture.spark_job",
-            f"127.0.0.1:{broker.ports['flight']}",
-            str(directory),
-        ]
-        self._errors = directory / "driver.log"
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self, mode: str = "on") -> None:
-        with self._errors.open("a") as errors:
-            self._process = subprocess.Popen(
-                [*self._command, mode],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-
-    def wait_for(self, word: str) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        stdout: IO[str] = self._process.stdout
-        found = threading.Event()
-
-        def read() -> None:
-            for line in stdout:
-                if line.strip() == word:
-                    found.set()
-
-        threading.Thread(target=read, daemon=True).start()
-        deadline = time.monotonic() + START_SECONDS
-        while not found.wait(0.1):
-            ended = self._process.poll() is not None and not found.wait(1)
-            if ended or time.monotonic() > deadline:
-                raise AssertionError(f"the query did not say {word}: {self.log[-3000:]}")
-
-    @property
-    def log(self) -> str:
-        return self._errors.read_text()
-
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-
-    def kill_worker(self) -> bool:
-        """Kill one of the Python workers, if there is one."""
-        assert self._process is not None
-        workers = [pid for pid in _descendants(self._process.pid) if _is_worker(pid)]
-        if not workers:
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(random.choice(workers), signal.SIGKILL)
-        return True
-
-
-def _descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def _is_worker(pid: int) -> bool:
-    """Forked by pyspark's daemon; the daemon itself is its parent."""
-    with contextlib.suppress(OSError):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        parents = Path(f"/proc/{parent}/cmdline").read_bytes()
-        return b"pyspark.daemon" in command and b"pyspark.daemon" in parents
-    return False
-
-
 def torture(directory: Path, cycles: int, seconds: float) -> str:
     """Run it; returns a sentence about what was checked, raises AssertionError on any loss."""
     broker = BrokerProcess(directory / "data", HEADWATER_LOG_SEGMENT_BYTES="1MiB").start()
     broker.keep_ports()
     publisher, stop = Publisher(broker), threading.Event()
     publishing = threading.Thread(target=publisher.run, args=(stop,))
-    driver = Driver(broker, directory)
+    servers = f"127.0.0.1:{broker.ports['flight']}"
+    command = [sys.executable, "-m", "torture.spark_job", servers, str(directory)]
+    driver = Driver(command, directory / "driver.log")
     killed: Counter[str] = Counter()
     publishing.start()
     try:
-        driver.start()
-        driver.wait_for("ready")
+        _start(driver, "on", "ready")
         for cycle in range(cycles):
             time.sleep(random.uniform(0.1, 1.0) * seconds)
             victim = VICTIMS[cycle % len(VICTIMS)]
-            if victim == "worker" and not driver.kill_worker():
+            if victim == "worker" and not driver.kill_one(is_worker):
                 victim = "driver"
             if victim == "broker":
                 broker.kill()
@@ -161,14 +67,12 @@ def torture(directory: Path, cycles: int, seconds: float) -> str:
             killed[victim] += 1
             if not driver.running():
                 driver.kill()
-                driver.start()
-                driver.wait_for("ready")
+                _start(driver, "on", "ready")
         time.sleep(seconds)
         driver.kill()  # once more, in the middle of something
         stop.set()
         publishing.join()
-        driver.start("once")
-        driver.wait_for("done")
+        _start(driver, "once", "done")
         assert broker.stop() == 0, broker.log
     finally:
         stop.set()
@@ -179,6 +83,11 @@ def torture(directory: Path, cycles: int, seconds: float) -> str:
     count = _compare(directory / "data")
     kills = ", ".join(f"{number} of the {name}" for name, number in killed.items())
     return f"kills: {kills}; {count:,} records in, the same {count:,} out, none twice"
+
+
+def _start(driver: Driver, mode: str, word: str) -> None:
+    driver.start(mode)
+    driver.wait_for(word, lambda line: line.strip() == word)
 
 
 def _compare(data: Path) -> int:

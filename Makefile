@@ -13,9 +13,23 @@ help: ## List the targets
 run: .venv/run ## Set up, then start the broker with its log under ./data
 	@$(BIN)/headwater serve --data data $(ARGS)
 
+.PHONY: pipeline
+PROJECT ?= pipeline
+pipeline: .venv/spark ## Set up Spark, then turn the broker's topics into tables, in ./$(PROJECT)
+	@[ -e $(PROJECT) ] || $(BIN)/headwater pipeline init $(PROJECT)
+	@$(BIN)/headwater pipeline run --project $(PROJECT) $(ARGS)
+
+.PHONY: demo
+demo: .venv/spark ## Set up, then run a broker, simulated clients and a pipeline to look at
+	@$(BIN)/headwater demo $(ARGS)
+
 .PHONY: test
-test: .venv/dev ## Set up, then run the tests
+test: .venv/dev browser ## Set up, then run the tests
 	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+.PHONY: browser
+browser: ## Install chromium for the tests of the console, where apt-get may
+	@tests/console/browser/install.sh
 
 .PHONY: check
 check: lint types test ## All that CI runs: lint, format, types, tests
@@ -42,13 +56,18 @@ bench: .venv/dev ## Benchmark against nats-server, JetStream, mosquitto and redi
 bench-spark: .venv/dev ## Benchmark Spark on the log (minutes)
 	@$(BIN)/python -m bench.spark $(ARGS)
 
+.PHONY: bench-console
+bench-console: .venv/dev ## Measure what it costs the broker to be looked at (minutes)
+	@$(BIN)/python -m bench.console $(ARGS)
+
 .PHONY: torture
 torture: .venv/dev ## Kill the broker under load, again and again (minutes)
 	@$(BIN)/python -m torture $(ARGS)
 
 .PHONY: torture-spark
-torture-spark: .venv/dev ## Kill Spark and the broker while a stream runs (many minutes)
+torture-spark: .venv/dev ## Kill Spark and the broker while a stream and a pipeline run (many minutes)
 	@$(BIN)/python -m torture --only spark --cycles 21 --seconds 4 $(ARGS)
+	@$(BIN)/python -m torture --only pipeline --cycles 20 --seconds 8 $(ARGS)
 
 .PHONY: fuzz
 fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
@@ -57,6 +76,10 @@ fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
 .PHONY: docs
 docs: .venv/dev ## Write the generated parts of the documentation anew
 	@$(BIN)/python -m tests.generated_docs
+
+.PHONY: screenshots
+screenshots: .venv/dev browser ## Take the pictures in docs/screenshots anew (minutes)
+	@$(BIN)/python -m tests.console.browser.screenshots $(ARGS)
 
 .PHONY: proto
 proto: .venv/dev ## Compile the protobuf messages of CrystalConnector
@@ -67,8 +90,10 @@ proto: .venv/dev ## Compile the protobuf messages of CrystalConnector
 lock: .venv/dev ## Pin the newest versions that the project accepts
 	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header \
 		pyproject.toml -o requirements/run.lock
+	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra spark \
+		-c requirements/run.lock pyproject.toml -o requirements/spark.lock
 	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra dev \
-		-c requirements/run.lock pyproject.toml -o requirements/dev.lock
+		-c requirements/spark.lock pyproject.toml -o requirements/dev.lock
 
 .PHONY: clean
 clean: ## Remove what set-up and the tools made (never ./data)
@@ -87,7 +112,12 @@ clean: ## Remove what set-up and the tools made (never ./data)
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-.venv/dev: .venv/run requirements/dev.lock
+.venv/spark: .venv/run requirements/spark.lock
+	@echo "installing Spark into .venv ..."
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/spark.lock
+	@touch $@
+
+.venv/dev: .venv/spark requirements/dev.lock
 	@echo "installing the tools for tests into .venv ..."
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@

@@ -23,6 +23,8 @@ class Metric(Enum):
     AGAIN = "ms to redelivery at most"
     BATCH_RATE = "rows/s within micro-batches"
     CAUGHT_UP = "s to catch up"
+    LAG = "s behind, median"
+    MOST_LAG = "s behind at most"
 
 
 Figures = Mapping[Metric, float]

@@ -16,7 +16,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.cli.config import keys_without_effect
 from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
 from headwater.spark import options
 
@@ -45,15 +44,12 @@ def keys() -> str:
 
 
 def _key_row(setting: Setting) -> str:
-    meaning = setting.meaning
-    if setting.key in keys_without_effect():
-        meaning += " (Not in this version.)"
     cells = (
         f"`{setting.key}`",
         setting.kind.words,
         f"`{_written(setting)}`",
         f"`{setting.variable}`",
-        meaning,
+        setting.meaning,
     )
     return f"| {' | '.join(cells)} |"
 

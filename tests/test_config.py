@@ -72,6 +72,7 @@ def test_defaults() -> None:
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
     assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 1024)
     assert config.listen.any is None
+    assert (config.console.session_hours, config.console.names) == (12.0, ())
     assert (config.psmb.keepalive_seconds, config.psmb.keepalive_misses) == (10.0, 3)
     assert config.tls == Tls(None, None)
     assert config.bmtp == Bmtp("document", "json", "broadcast", 60.0, 120.0, {})
@@ -161,6 +162,7 @@ def test_flags_win_over_environment_over_file() -> None:
         ("HEADWATER_LIMITS_HANDSHAKE_SECONDS", "2.5", "limits.handshake_seconds", 2.5),
         ("HEADWATER_LIMITS_TOPIC_BYTES", "99", "limits.topic_bytes", 99),
         ("HEADWATER_LOG_SYNC_INTERVAL", "5", "log.sync_interval", 5.0),
+        ("HEADWATER_CONSOLE_NAMES", "a.org, b.org", "console.names", ("a.org", "b.org")),
         ("HEADWATER_LISTEN_ANY", "tls://[::1]:0", "listen.any", Address("::1", 0, True)),
         ("HEADWATER_PRISM_NUMERIC_TAGS", "True", "prism.numeric_tags", True),
         ("HEADWATER_CRYSTAL_SECRET_KEY", "hunter2", "crystal.secret_key", "hunter2"),
@@ -265,7 +267,9 @@ def test_a_file_that_cannot_be_read() -> None:
         ("[listen]\npsmb = '[localhost]:1'", 2, 'not "[localhost]:1"'),
         ("[listen]\npsmb = 'tcp://localhost:1'", 2, 'not "tcp://localhost:1"'),
         ("[listen]\npsmb = 'tls://tls://localhost:1'", 2, 'not "tls://tls://localhost:1"'),
-        ("[listen]\nconsole = 'tls://localhost:1'", 2, '"[::1]:8000", or "off", not "tls://'),
+        ("[console]\nsession_hours = 0", 2, "console.session_hours must be"),
+        ("[console]\nnames = 'broker'", 2, "console.names must be a list of texts"),
+        ("[console]\nnames = ['']", 2, "console.names must be a list of texts of 1 to 253"),
         # True and false
         ("[prism]\nnumeric_tags = 'true'", 2, 'must be true or false, not "true"'),
         ("[prism]\nnumeric_tags = 1", 2, "must be true or false, not 1"),
@@ -339,13 +343,6 @@ def test_misspelt_variables_are_named() -> None:
         "HEADWATER_LOG_COLOURFUL_OUTPUT is ignored: no setting has it",
         'HEADWATER_LOG_SYNK is ignored: no setting has it; did you mean "HEADWATER_LOG_SYNC"?',
     )
-
-
-def test_listeners_that_are_not_served_are_named_only_when_asked_for() -> None:
-    text = "[listen]\nprism = '127.0.0.1:1'\ncrystal = 'off'\npsmb = '127.0.0.1:2'"
-    loaded = load_text(text, {"HEADWATER_LISTEN_FLIGHT": "127.0.0.1:3"})
-    assert loaded.unserved({"psmb", "bpsp"}) == ["flight", "prism"]
-    assert load(environ={}).unserved(set()) == []
 
 
 def test_variables_of_entries_are_named() -> None:

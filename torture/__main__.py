@@ -1,20 +1,26 @@
-"""`python -m torture`: kill the broker under load, while queues are at work, and under Spark."""
+"""`python -m torture`: kill the broker under load, while queues are at work, and under Spark; and
+pipelines."""
 
 import argparse
 import tempfile
 import time
 from pathlib import Path
 
-from torture import kill, queues, spark
+from torture import kill, pipeline, queues, spark
 
-TORTURES = {"kill": kill.torture, "queues": queues.torture, "spark": spark.torture}
-# Spark has a command of its own: it takes a minute to come back after each kill.
+TORTURES = {
+    "kill": kill.torture,
+    "queues": queues.torture,
+    "spark": spark.torture,
+    "pipeline": pipeline.torture,
+}
+# Spark has a command of its own: it takes long to come back after each kill.
 BY_DEFAULT = ("kill", "queues")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
-    parser.add_argument("--only", choices=TORTURES, help="one of them; all but spark without it")
+    parser.add_argument("--only", choices=TORTURES, help="one; without it, those without Spark")
     parser.add_argument("--cycles", type=int, default=50, help="how often to kill the broker")
     parser.add_argument("--seconds", type=float, default=2.0, help="at most so long between kills")
     options = parser.parse_args()

@@ -14,6 +14,8 @@ from bench.load.counter import Counter
 from bench.wire import WIRES, Aim, connect
 
 _CHUNK = 4096  # messages per write
+#: Where orders go that fit the contract in the project that `headwater pipeline init` makes.
+ORDERS = "shop/orders/bench"
 STAMP = struct.Struct(">q")
 
 
@@ -35,9 +37,19 @@ def fill(aim: Aim, count: int) -> Stages:
     """Publish so many messages, all of them different, and wait until they are durable.
 
     Nothing gains by finding the same bytes twice: neither the log nor a Parquet file."""
+    return _fill(aim, count, _bodies(aim, count))
+
+
+def fill_orders(aim: Aim, count: int) -> Stages:
+    """The same with orders of a shop, about one message in JSON each."""
+    chunks = (range(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))
+    return _fill(aim, count, ([_order(number) for number in numbers] for numbers in chunks))
+
+
+def _fill(aim: Aim, count: int, bursts: Iterator[list[bytes]]) -> Stages:
     wire, link = WIRES[aim.wire], connect(aim.address)
     wire.open_acked(link, aim.topic, 0)
-    counter, bursts, wanted = Counter(wire), _bodies(aim, count), 0
+    counter, wanted = Counter(wire), 0
     started = time.monotonic_ns()
     for bodies in bursts:
         burst = wire.acked(aim.topic, bodies, 0, 0)
@@ -58,6 +70,28 @@ def _bodies(aim: Aim, count: int) -> Iterator[list[bytes]]:
         number = min(_CHUNK, count - first)
         data = source.randbytes(number * size)
         yield [data[at : at + size] for at in range(0, number * size, size)]
+
+
+def _order(number: int) -> bytes:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return (
+        b'{"order_id":"o-%d","customer":"c-%d","amount":%d.5,"quantity":%d,"currency":"EUR",'
+        b'"status":"paid","ordered_at":"%s"}'
+    ) % (number, number % 1000, number % 100, number % 9 + 1, now.encode())
+
+
+def publish_orders(aim: Aim, rate: int, seconds: float) -> Stages:
+    """Orders at a steady pace, twenty bursts a second, until it is stopped."""
+    wire, link = WIRES[aim.wire], connect(aim.address)
+    wire.open_publisher(link, aim.topic)
+    yield "ready"
+    started, burst, number = time.monotonic(), rate // 20, 0
+    while number < rate * seconds:
+        time.sleep(max(0.0, started + number / rate - time.monotonic()))
+        numbers = range(number, number + burst)
+        link.sendall(b"".join(wire.publish(aim.topic, _order(each)) for each in numbers))
+        number = numbers.stop
+    return Published(number, int(started * 1e9), time.monotonic_ns())
 
 
 def publish_stamped(aim: Aim, rate: int, seconds: float) -> Stages:

@@ -12,6 +12,7 @@ from bench.load.bulk import Published, chunk, publish_paced
 from bench.load.pairs import Looped, probe
 from bench.spark import delays
 from bench.spark.load import Taken, publish_stamped, take
+from bench.spark.pipeline import PIPELINE, pipeline
 from bench.spark.stand import QUERY_SECONDS, TOPIC, Broker, Stand, busy_seconds
 
 Findings = list[tuple[str, str, Figures]]
@@ -247,4 +248,5 @@ ALL = (
     Measure(LATENCY, "from a publisher to a sink in Python", publish_to_sink),
     Measure(CATCHING_UP, "catching up while more is published", catch_up),
     Measure(BESIDE, "a protocol's clients beside a reader", beside),
+    Measure(PIPELINE, "the pipeline's tables", pipeline),
 )

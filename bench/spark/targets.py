@@ -14,6 +14,7 @@ from bench.spark.measures import (
     WIRES,
     WITH_READER,
 )
+from bench.spark.pipeline import ALL_TABLES, BRONZE, COLD, LAG, PIPELINE
 from bench.spark.scale import Scale
 from bench.targets import Book, Target, Value, figure, ratio
 
@@ -28,6 +29,20 @@ def targets(scale: Scale) -> list[Target]:
         Target("sink, made durable", True, 0.8, " M rows/s", _part(sink, 1e6)),
         Target("publish to Spark sink, p50", False, 250, " ms", _part(p50, 1e3)),
         *(_beside(wire) for wire in WIRES),
+        *_of_the_pipeline(scale),
+    ]
+
+
+def _of_the_pipeline(scale: Scale) -> list[Target]:
+    bronze = figure(PIPELINE, BRONZE, PIPELINE, Metric.RATE)
+    tables = figure(PIPELINE, ALL_TABLES, PIPELINE, Metric.RATE)
+    behind = figure(PIPELINE, f"{LAG} at {scale.lag_rate:,} records/s", "bronze", Metric.LAG)
+    cold = figure(PIPELINE, COLD, PIPELINE, Metric.READY)
+    return [
+        Target("bronze", True, 0.4, " M records/s", _part(bronze, 1e6)),
+        Target("all tables of a new project", True, 0.1, " M records/s", _part(tables, 1e6)),
+        Target(f"lag of bronze at {scale.lag_rate:,} records/s", False, 3, " s", behind),
+        Target("cold start to the first rows", False, 20, " s", cold),
     ]
 
 

@@ -15,6 +15,7 @@ from headwater.errors import Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Run
 from headwater.queues import QueueSpec
+from headwater.traffic import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,10 @@ class Subscription(Protocol):
 
 class Outlet(Protocol):
     """One connection, as the broker sees it."""
+
+    @property
+    def meter(self) -> Meter:
+        """Counts what it publishes and gets."""
 
     def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
         """Send a batch, once for each of the connection's subscriptions.

@@ -13,20 +13,26 @@ from functools import partial
 from typing import Any
 
 from headwater import wiring
-from headwater.administration import Administration
+from headwater.administration import AppDesk, handlers
 from headwater.apps import FILE as APPS_FILE
 from headwater.apps import Apps
 from headwater.broker.broker import Broker
-from headwater.broker.overview import Overview
 from headwater.config import Config
+from headwater.console.keeper import Keeper
+from headwater.console.settings import is_loopback
 from headwater.control import Control
 from headwater.flight import FlightService
 from headwater.log.embedded.engine import EmbeddedEngine
+from headwater.office import Office
+from headwater.pipelines import Board
 from headwater.protocols import REGISTRY, Protocol, crystal, prism
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.prism import DEFAULT_QUEUE
 from headwater.protocols.recognition import Recognition
+from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections, Listener
+from headwater.users import FILE as USERS_FILE
+from headwater.users import Users
 
 logger = logging.getLogger(__name__)
 
@@ -42,42 +48,57 @@ class Server:
     engine: EmbeddedEngine
     broker: Broker
     connections: Connections
+    office: Office
     control: Control
     flight: FlightService | None
+    console: Keeper | None
     listeners: list[Listener]
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]]
 
     @classmethod
-    async def start(cls, config: Config) -> "Server":
+    async def start(cls, config: Config, log_format: str = "text") -> "Server":
         _allow_many_files()
         tls = wiring.tls_context(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
         broker = Broker(engine, config.limits.subscriptions, config.bmtp.dedup_seconds)
-        connections = Connections(wiring.bounds(config), broker.join)
+        connections = Connections(wiring.bounds(config), broker.join, REGISTRY)
         secrets = {app.client_id: app.client_secret for app in config.prism.apps}
         settings = wiring.protocol_settings(config, secrets)
-        administration = Administration(
-            Overview(broker, partial(wiring.queue_spec, settings)),
+        board = Board()
+        apps = AppDesk(
             Apps(config.data / APPS_FILE),
             secrets,
             lambda app: _declare(broker, settings, app, DEFAULT_QUEUE),
         )
-        control = Control(administration.handlers())
+        office = Office.open(config, broker, connections, settings, board)
+        control = Control(handlers([apps, *office.desks]))
         flight_settings = wiring.flight_settings(config)
-        flight = FlightService(broker, config.data, flight_settings) if flight_settings else None
-        server = cls(engine, broker, connections, control, flight, [], [])
+        flight: FlightService | None = None
+        if flight_settings is not None:
+            flight = FlightService(
+                broker,
+                config.data,
+                flight_settings,
+                board,
+                connections.traffic.setdefault("flight", Traffic()),
+            )
+        console_settings = wiring.console_settings(config)
+        console = Keeper(console_settings, log_format) if console_settings else None
+        server = cls(engine, broker, connections, office, control, flight, console, [], [])
         try:
             if flight is not None:
                 await flight.recover()
             await broker.recall()
             await control.start(config.data)
-            await administration.load_apps()
+            await apps.load()
             for queue in config.prism.queues:
                 _declare(broker, settings, queue.app, queue.name)
             await server._listen(config, settings, tls)
             if flight is not None:
                 server.addresses.append(("flight", *await flight.start()))
+            if console is not None:
+                server.addresses.append(("console", *console.start()))
         except BaseException:
             await server.stop()
             raise
@@ -109,9 +130,12 @@ class Server:
         """Drain: accept nothing new, make durable what was accepted, say goodbye."""
         for listener in self.listeners:
             listener.stop()
+        if self.console is not None:
+            await self.console.stop()
         await self.control.stop()
         if self.flight is not None:
             await self.flight.stop()
+        self.office.close()
         self.connections.hush()
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())
@@ -137,6 +161,12 @@ def _say_who_is_shut_out(config: Config, apps: Mapping[str, str]) -> None:
             "prism refuses everyone, because there are no apps: "
             "add one with 'headwater app add NAME'"
         )
+    console = config.listen.console
+    exposed = console is not None and not is_loopback(console.host)
+    if exposed and not Users(config.data / USERS_FILE).all():
+        logger.warning(
+            "the console has no users, so nobody may use it: add one with 'headwater user add NAME'"
+        )
     if config.listen.crystal and not config.crystal.secret_key:
         logger.warning(
             "crystal is off, because it has no secret: set [crystal] secret_key "
@@ -144,9 +174,9 @@ def _say_who_is_shut_out(config: Config, apps: Mapping[str, str]) -> None:
         )
 
 
-async def serve(config: Config, announce: Callable[[Server], None]) -> None:
+async def serve(config: Config, announce: Callable[[Server], None], log_format: str) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    server = await Server.start(config)
+    server = await Server.start(config, log_format)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -157,13 +187,13 @@ async def serve(config: Config, announce: Callable[[Server], None]) -> None:
     await server.stop()
 
 
-def run(config: Config, announce: Callable[[Server], None]) -> None:
+def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
     # The newest batches stay in memory, and the collector would look through all of them again and
     # again: a fifth of the CPU with many small messages. Hardly anything here is ever in a cycle.
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     with asyncio.Runner(loop_factory=loop_factory(config.loop)) as runner:
-        runner.run(serve(config, announce))
+        runner.run(serve(config, announce, log_format))
 
 
 def loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

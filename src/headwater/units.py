@@ -227,7 +227,7 @@ def texts(item: Kind[str]) -> Kind[tuple[str, ...]]:
         return tuple(item.read(each) for each in value)
 
     plural = item.words.replace("a text", "texts", 1)
-    return Kind(f"a list of {plural}", read, list, item=item)
+    return Kind(f"a list of {plural}", read, list, from_text=_split, item=item)
 
 
 def topic() -> Kind[str]:
@@ -335,6 +335,11 @@ def _client_id(value: object) -> str:
     if not isinstance(value, str) or not is_client_id(value):
         raise ValueError(value)
     return value
+
+
+def _split(text: str) -> object:
+    """A variable has a list as texts with commas between them."""
+    return [each.strip() for each in text.split(",")] if text.strip() else []
 
 
 def _masked(_: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from headwater import flight
 from headwater.config import Config
+from headwater.console import settings as console
 from headwater.errors import ConfigError
 from headwater.log.embedded.engine import Settings
 from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
@@ -68,6 +69,21 @@ def flight_settings(config: Config) -> flight.Settings | None:
         config.tls.key if address.secure else None,
         config.limits.message_bytes,
         config.limits.topic_bytes,
+    )
+
+
+def console_settings(config: Config) -> console.Settings | None:
+    address = config.listen.console
+    if address is None:
+        return None
+    return console.Settings(
+        config.data,
+        address.host,
+        address.port,
+        config.console.names,
+        config.console.session_hours,
+        config.tls.certificate if address.secure else None,
+        config.tls.key if address.secure else None,
     )
 
 

@@ -7,6 +7,7 @@ from headwater.commands import Acknowledge, Command, Consume, Publish, Subscript
 from headwater.errors import Refusal
 from headwater.message import Batch, Run
 from headwater.queues import QueueSpec
+from headwater.traffic import Meter
 
 KEY = ("queue", "")
 
@@ -22,6 +23,7 @@ class Client:
         self.answers: list[bytes] = []
         self.refused: list[Refusal] = []
         self.closed = False
+        self.meter = Meter()
         self.peer = broker.join(self)
 
     def consume(self, spec: QueueSpec) -> None:

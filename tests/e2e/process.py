@@ -36,6 +36,9 @@ class BrokerProcess:
     Settings are given as environment variables, and what these cannot say as a file (`toml`).
     """
 
+    #: Further flags of `headwater serve`.
+    arguments: tuple[str, ...] = ()
+
     def __init__(self, data: Path, *, toml: str = "", **settings: str) -> None:
         self.data = data
         if toml:
@@ -46,6 +49,7 @@ class BrokerProcess:
         self.errors: list[str] = []
         self._settings = {
             **{f"HEADWATER_LISTEN_{name.upper()}": "127.0.0.1:0" for name in LISTENERS},
+            "HEADWATER_LISTEN_CONSOLE": "off",  # a process more, which few tests need
             **settings,
         }
         self._process: subprocess.Popen[str] | None = None
@@ -65,7 +69,8 @@ class BrokerProcess:
     def start(self) -> Self:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", "serve", "--data", str(self.data), "--verbose"],
+            [sys.executable, "-m", "headwater", "serve", "--data", str(self.data), "--verbose"]
+            + list(self.arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

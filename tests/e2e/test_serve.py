@@ -39,13 +39,6 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     assert "[listen] psmb" in second.stderr
 
 
-def test_a_listener_of_a_later_version_is_named_in_a_warning(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", HEADWATER_LISTEN_CONSOLE="127.0.0.1:0") as broker:
-        assert "console" not in broker.ports
-        assert broker.stop() == 0
-        assert "console" in broker.log and "warning" in broker.log
-
-
 def test_a_listener_can_be_off(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", HEADWATER_LISTEN_PSMB="off") as broker:
         assert set(broker.ports) == {"bmtp", "prism", "bpsp", "any", "flight"}

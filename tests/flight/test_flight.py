@@ -14,6 +14,7 @@ import pytest
 from pyarrow import flight
 
 from headwater.client import BpspClient
+from headwater.control import call
 from tests.e2e.process import ALL_FIVE, BrokerProcess
 from tests.flight.client import Client, rows
 
@@ -334,3 +335,14 @@ def _start(act: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=run)
     thread.start()
     return thread
+
+
+def test_a_pipeline_reports(broker: BrokerProcess, client: Client) -> None:
+    assert client.act("report", pipeline="clicks", state={"queries": [{"rows": 7}]}) == {}
+    (shown,) = call(broker.data, "pipelines.list")
+    assert shown["pipeline"] == "clicks" and shown["state"] == {"queries": [{"rows": 7}]}
+    assert shown["stale"] is False
+    with pytest.raises(flight.FlightServerError, match="state has to be an object"):
+        client.act("report", pipeline="clicks", state=[1])
+    with pytest.raises(flight.FlightServerError, match="at most 65536 bytes"):
+        client.act("report", pipeline="clicks", state={"text": "x" * 70_000})

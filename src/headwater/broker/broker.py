@@ -10,7 +10,7 @@ It knows topics, subscriptions and positions, and no protocol. The straight way 
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headwater.broker.cursor import Cursor
 from headwater.broker.dead import DeadLetters
@@ -52,6 +52,7 @@ class Broker:
         self.repeats = Repeats(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
+        self._subscriptions = 0
         self._consumers = 0
         self._sole: dict[str, Peer] = {}  # names that one connection may have at a time
         engine.attach(self)
@@ -131,6 +132,16 @@ class Broker:
         self._consumers -= 1
         consumer.queue.remove(consumer)
 
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions there are, and consumers of queues."""
+        return self._subscriptions + self._consumers
+
+    def lags(self) -> Iterator[int]:
+        """How many offsets each subscriber that is behind is behind."""
+        end = self.engine.end
+        return (end - each.position for each in self._subscribers if each.behind)
+
     def claim(self, name: str, peer: Peer) -> None:
         """Have a name that no other connection has."""
         if self._sole.setdefault(name, peer) is not peer:
@@ -162,10 +173,12 @@ class Broker:
 
     def add(self, subscription: Subscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
+        self._subscriptions += 1
         self.router.add(subscription)
 
     def drop(self, subscription: Subscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
+        self._subscriptions -= 1
         self.router.remove(subscription)
 
     def remove(self, subscriber: Subscriber) -> None:

@@ -11,6 +11,7 @@ delays no one.
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 
 from headwater.broker.router import Router, Subscription
@@ -29,6 +30,21 @@ READ_BYTES = 512 * 1024
 FILTERS_WORTH_ASKING = 64
 
 Wants = tuple[Subscription["Cursor"], ...]
+
+
+class Gaps:
+    """Messages that retention took away before they could be given, of all cursors."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.at = 0.0  # when the last of them were missed, in seconds since 1970
+
+    def add(self, count: int) -> None:
+        self.count += count
+        self.at = time.time()
+
+
+GAPS = Gaps()
 
 
 class Cursor(ABC):
@@ -172,6 +188,7 @@ class Cursor(ABC):
         assert self._position is not None
         if (gap := self._engine.start - self._position) > 0:
             self.lost += gap
+            GAPS.add(gap)
             logger.warning(
                 "retention overtook a subscriber%s: offsets %d to %d are gone",
                 f" ({self.name})" if self.name else "",

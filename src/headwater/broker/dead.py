@@ -39,6 +39,8 @@ class DeadLetters:
         self._broker = broker
         self._engine = broker.engine
         self._tasks: set[asyncio.Task[None]] = set()
+        # Of each queue: from where to where it was counted, and how many there were.
+        self._counted: dict[str, tuple[int, int, int]] = {}
 
     def close(self) -> None:
         for task in self._tasks:
@@ -98,9 +100,9 @@ class DeadLetters:
         self._broker.publish(run, settled, None)
         return done
 
-    async def letters(self, queue: "Queue") -> AsyncIterator[Batch]:
-        """The dead letters that are still to be dealt with."""
-        topic, position = queue.spec.dead_topic, self._position(queue)
+    async def letters(self, queue: "Queue", since: int = 0) -> AsyncIterator[Batch]:
+        """The dead letters that are still to be dealt with, from an offset on."""
+        topic, position = queue.spec.dead_topic, max(self._position(queue), since)
         stop = self._engine.watermark
         while topic and position < stop:
             batches, position = await self._engine.read(
@@ -111,7 +113,15 @@ class DeadLetters:
                     yield batch
 
     async def count(self, queue: "Queue") -> int:
-        return sum([len(batch.run) async for batch in self.letters(queue)])
+        """How many there are. What was counted before is not read again."""
+        name, position, stop = queue.spec.name, self._position(queue), self._engine.watermark
+        since, upto, count = self._counted.get(name, (-1, 0, 0))
+        if since != position or upto > stop:
+            upto, count = position, 0
+        async for batch in self.letters(queue, upto):
+            count += len(batch.part(upto, stop).run)
+        self._counted[name] = (position, stop, count)
+        return count
 
     async def redrive(self, queue: "Queue", limit: int | None, progress: Progress) -> int:
         """Publish dead letters to their original topics, the oldest first."""

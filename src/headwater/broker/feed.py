@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from headwater.broker.cursor import READ_BYTES, Cursor, Wants
+from headwater.broker.cursor import GAPS, READ_BYTES, Cursor, Wants
 from headwater.broker.ledger import Holdings, Lot, Returned
 from headwater.broker.router import Router, Subscription
 from headwater.commands import Outlet
@@ -154,6 +154,7 @@ class Feed(Cursor):
         the queue's bindings have changed."""
         if gone := self.returned.remove_before(offset):
             self.lost += gone
+            GAPS.add(gone)
             logger.warning("%d messages of queue %s are no longer in the log", gone, self.name)
             self._queue.changed()
 

@@ -1,7 +1,8 @@
 """What an operator can see of queues, and do to them. Everything here is plain data."""
 
+import base64
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.dead import DELIVERIES, REASON, TOPIC, Progress
@@ -17,6 +18,7 @@ READ_BYTES = 4 * 1024 * 1024
 # Counting what waits reads the log; after this long it says how many there are at least.
 COUNT_SECONDS = 0.5
 SHOWN_LETTERS = 20
+LETTER_BYTES = 4096
 
 
 class Overview:
@@ -27,29 +29,17 @@ class Overview:
         self._engine = broker.engine
         self._spec_of = spec_of
 
-    async def queues(self) -> list[dict[str, Any]]:
+    async def queues(self, count_seconds: float = COUNT_SECONDS) -> list[dict[str, Any]]:
+        """All queues; counting what waits takes at most so long for each."""
         found = [self._find(name) for name in self.names()]
-        return [await self._summary(queue) for queue in found if queue is not None]
+        return [await self._summary(queue, count_seconds) for queue in found if queue is not None]
 
     async def queue(self, name: str) -> dict[str, Any]:
         queue = self._named(name)
         spec = queue.spec
-        letters = []
-        async for batch in self._broker.dead.letters(queue):
-            about = dict(batch.run.headers)
-            letters += [
-                {
-                    "offset": batch.offset + number,
-                    "topic": about.get(TOPIC, ""),
-                    "reason": about.get(REASON, ""),
-                    "deliveries": int(about.get(DELIVERIES, 0)),
-                    "size": len(payload),
-                    "timestamp": batch.timestamp,
-                }
-                for number, payload in enumerate(batch.run.payloads)
-            ]
-            if len(letters) >= SHOWN_LETTERS:
-                break
+        letters = [letter async for letter in self._some_letters(queue, -1, SHOWN_LETTERS)]
+        for letter in letters:
+            del letter["payload"]
         return {
             **await self._summary(queue),
             "bindings": [each.text for each in spec.filters],
@@ -57,8 +47,38 @@ class Overview:
             "ack_seconds": spec.ack_seconds,
             "max_deliveries": spec.max_deliveries,
             "dead_topic": spec.dead_topic,
-            "dead_letters": letters[:SHOWN_LETTERS],
+            "dead_letters": letters,
         }
+
+    async def letters(self, name: str, after: int, limit: int) -> dict[str, Any]:
+        """Dead letters behind an offset, with the beginning of what they say."""
+        queue = self._named(name)
+        found = [letter async for letter in self._some_letters(queue, after, limit + 1)]
+        shown = found[:limit]
+        return {
+            "items": shown,
+            "total": await self._broker.dead.count(queue),
+            "next": shown[-1]["offset"] if len(found) > limit else None,
+        }
+
+    async def _some_letters(
+        self, queue: "Queue", after: int, most: int
+    ) -> AsyncIterator[dict[str, Any]]:
+        async for batch in self._broker.dead.letters(queue, after + 1):
+            about = dict(batch.run.headers)
+            for number, payload in enumerate(batch.run.payloads):
+                if most <= 0:
+                    return
+                most -= 1
+                yield {
+                    "offset": batch.offset + number,
+                    "topic": about.get(TOPIC, ""),
+                    "reason": about.get(REASON, ""),
+                    "deliveries": int(about.get(DELIVERIES, 0)),
+                    "size": len(payload),
+                    "timestamp": batch.timestamp,
+                    "payload": base64.b64encode(payload[:LETTER_BYTES]).decode(),
+                }
 
     async def redrive(self, name: str, limit: int | None, progress: Progress) -> int:
         return await self._broker.dead.redrive(self._named(name), limit, progress)
@@ -66,8 +86,10 @@ class Overview:
     async def purge(self, name: str) -> int:
         return await self._broker.dead.purge(self._named(name))
 
-    async def _summary(self, queue: "Queue") -> dict[str, Any]:
-        waiting, partial, oldest = await self._count(queue)
+    async def _summary(
+        self, queue: "Queue", count_seconds: float = COUNT_SECONDS
+    ) -> dict[str, Any]:
+        waiting, partial, oldest = await self._count(queue, count_seconds)
         return {
             "name": queue.spec.name,
             "protocol": queue.spec.name.partition("/")[0],
@@ -81,11 +103,11 @@ class Overview:
             "oldest": oldest,
         }
 
-    async def _count(self, queue: "Queue") -> tuple[int, bool, int | None]:
+    async def _count(self, queue: "Queue", seconds: float) -> tuple[int, bool, int | None]:
         """How many messages wait, whether there may be more, and when the oldest came."""
         wanted = wanting(queue.spec.filters)
         position, stop = queue.position, self._engine.watermark
-        until = time.monotonic() + COUNT_SECONDS
+        until = time.monotonic() + seconds
         count, oldest = 0, None
         while position < stop:
             batches, position = await self._engine.read(position, wanted, READ_BYTES)

@@ -1,6 +1,7 @@
 """A peer: one connection's standing in the broker, and one handler for each command."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,25 @@ LOG = "the log is behind"
 OWN = "its own subscriptions are behind"
 
 
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """One subscription, or one queue that is consumed."""
+
+    key: str  # what the client calls it
+    filter: str  # which topics
+    durable: str | None  # the name that the broker remembers its position under
+    position: int
+    lag: int
+
+
 class Peer:
     def __init__(self, broker: "Broker", outlet: Outlet) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._outlet = outlet
+        self._meter = outlet.meter
+        #: What the client calls itself, if it has said so.
+        self.name = ""
         self._subscriber: Subscriber | None = None
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._sole = False  # it has a name that others cannot have
@@ -49,6 +64,45 @@ class Peer:
     def position(self) -> int:
         """How far into the log this connection is."""
         return self._subscriber.position if self._subscriber else self._engine.end
+
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions and queues it takes messages from."""
+        subscribed = 0 if self._subscriber is None else len(self._subscriber.subscriptions)
+        return subscribed + len(self._consumers)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets it is behind, at most; what it did not ask for counts too."""
+        lag = 0
+        if self._subscriber is not None and self._subscriber.behind:
+            lag = self._engine.end - self._subscriber.position
+        for consumer in self._consumers.values():
+            lag = max(lag, self._engine.watermark - consumer.queue.position_of(consumer))
+        return lag
+
+    def interests(self) -> list["Interest"]:
+        """What it takes messages from."""
+        found = []
+        if (subscriber := self._subscriber) is not None:
+            lag = self._engine.end - subscriber.position if subscriber.behind else 0
+            for subscription in subscriber.subscriptions.values():
+                found.append(
+                    Interest(
+                        " ".join(filter(None, subscription.key)),
+                        subscription.filter.text,
+                        subscriber.name,
+                        subscriber.position,
+                        lag,
+                    )
+                )
+        for consumer in self._consumers.values():
+            spec, position = consumer.queue.spec, consumer.queue.position_of(consumer)
+            text = " ".join(each.text for each in spec.filters)
+            lag = self._engine.watermark - position
+            key = " ".join(filter(None, consumer.key))
+            found.append(Interest(key, text, spec.name, position, lag))
+        return found
 
     def handle(self, command: Command) -> None:
         try:
@@ -93,6 +147,7 @@ class Peer:
         if run is None:
             return
         batch = self._broker.publish(run, partial(self._settled, command), exclude)
+        self._meter.messages_in += len(run.payloads)
         if command.once:
             self._broker.remember(run, batch)
         self._published = batch.end
@@ -149,6 +204,7 @@ class Peer:
         self._broker.add(subscription)
         self._answer(command.answer)
         if command.durable is not None:
+            self.name = command.durable
             self._broker.resume(subscriber)
 
     def _unsubscribe(self, command: Unsubscribe) -> None:
@@ -176,6 +232,7 @@ class Peer:
             self._unblock()
 
     def _identify(self, command: Identify) -> None:
+        self.name = command.name
         if command.sole:
             self._broker.claim(command.sole, self)
             self._sole = True

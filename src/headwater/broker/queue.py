@@ -130,6 +130,10 @@ class Queue:
         """Everything before it was given to a consumer once."""
         return max([self._position, *(feed.position for feed in self._all_feeds())])
 
+    def position_of(self, consumer: Consumer) -> int:
+        """How far the feed has come that gives to this consumer."""
+        return self._feeds[consumer].position
+
     @property
     def busy(self) -> bool:
         return any(feed.busy for feed in self._all_feeds())

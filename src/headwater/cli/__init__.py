@@ -14,7 +14,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import apps, common, config, log, pubsub, queue, serve, spark
+from headwater.cli import (
+    apps,
+    common,
+    config,
+    demo,
+    log,
+    pipeline,
+    pipeline_contracts,
+    pipeline_proof,
+    pubsub,
+    queue,
+    serve,
+    spark,
+    user,
+)
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -51,9 +65,16 @@ app.command()(pubsub.pub)
 app.command()(pubsub.sub)
 app.add_typer(apps.app, name="app")
 app.add_typer(queue.app, name="queue")
+app.add_typer(user.app, name="user")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
+app.add_typer(pipeline.app, name="pipeline")
+pipeline.app.add_typer(pipeline_contracts.app, name="contracts")
+pipeline.app.command()(pipeline_contracts.redrive)
+pipeline.app.command()(pipeline_proof.audit)
+pipeline.app.command()(pipeline_proof.replay)
 app.command()(config.config)
+app.command()(demo.demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -49,13 +49,6 @@ def data_directory(data: Path | None = None, file: Path | None = None) -> Path:
     return data if data is not None else load_config(file).config.data
 
 
-def served_listeners() -> set[str]:
-    """The listeners of `[listen]` that this version has."""
-    from headwater.protocols import REGISTRY
-
-    return {*REGISTRY, "any", "flight"}
-
-
 # Rich takes longer to import than most commands take to run, so it is imported when needed.
 @functools.cache
 def out() -> "Console":

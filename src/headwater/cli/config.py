@@ -3,18 +3,16 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, load_config, out, served_listeners
+from headwater.cli.common import ConfigOption, load_config, out
 from headwater.config import (
     DECLARED,
     DEFAULT_FILE,
     SETTINGS,
     Array,
-    Listen,
     Loaded,
     Origin,
     Pairs,
@@ -104,20 +102,11 @@ def print_table(loaded: Loaded) -> None:
     out().print(Text(_about_file(loaded)), table, sep="\n")
 
 
-def keys_without_effect() -> set[str]:
-    """Listeners can be configured before there is a version that has them."""
-    served = served_listeners()
-    return {f"listen.{each.name}" for each in fields(Listen) if each.name not in served}
-
-
 def _rows(loaded: Loaded) -> Iterator[tuple[str, str, Origin]]:
-    without_effect = keys_without_effect()
     for key, shown in _all_shown(loaded):
-        remark = " (not in this version)" if key in without_effect else ""
-        origin = Origin(shown.origin.kind, f"{shown.origin}{remark}")
         # A text stands as it is; all else looks the same in TOML and JSON.
         text = shown.value if isinstance(shown.value, str) else _toml(shown.value)
-        yield key, text, origin
+        yield key, text, shown.origin
 
 
 def _all_shown(loaded: Loaded) -> Iterator[tuple[str, Shown]]:

@@ -1,15 +1,21 @@
 """`headwater serve`: run the broker."""
 
 import logging
-import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater import logs
 from headwater.cli import common
 
 if TYPE_CHECKING:
     from headwater.server import Server
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
 
 
 def serve(
@@ -18,25 +24,31 @@ def serve(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Log connections that end, and why.")
     ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How lines of the log look.")
+    ] = LogFormat.text,
 ) -> None:
     """Run the broker until it is told to stop (SIGTERM or Ctrl-C)."""
     from headwater import server
 
     loaded = common.load_config(config, {"data": data})
-    for name in loaded.unserved(common.served_listeners()):
-        common.warn(f"[listen] {name} is set, but this version does not serve {name} yet")
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("asyncio").setLevel(logging.INFO)
-    server.run(loaded.config, announce)
+    logs.set_up(log_format.value, logging.DEBUG if verbose else logging.INFO)
+    server.run(loaded.config, announce, log_format.value)
 
 
 def announce(server: "Server") -> None:
     """One line per listener, then `ready`: for people, and for programs that wait for it."""
     for name, host, port in server.addresses:
         shown = f"[{host}]" if ":" in host else host
-        print(f"{name} on {shown}:{port}")
+        if name == "console":
+            print(f"console on {console_url(server, shown, port)}")
+        else:
+            print(f"{name} on {shown}:{port}")
     print("ready", flush=True)
+
+
+def console_url(server: "Server", host: str, port: int) -> str:
+    """What a person can open in a browser on this machine."""
+    scheme = "https" if server.console and server.console.secure else "http"
+    name = "localhost" if host in ("127.0.0.1", "[::1]", "0.0.0.0", "[::]") else host
+    return f"{scheme}://{name}:{port}"

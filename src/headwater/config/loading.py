@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import chain
@@ -15,7 +15,7 @@ from headwater import units
 from headwater.config import checks
 from headwater.config.declare import Array, Pairs, Setting, variable_of
 from headwater.config.lines import KeyPath, Lines
-from headwater.config.tables import DECLARED, SETTINGS, TABLES, Config, Listen
+from headwater.config.tables import DECLARED, SETTINGS, TABLES, Config
 from headwater.errors import ConfigError
 from headwater.units import Kind, Written
 
@@ -83,15 +83,6 @@ class Loaded:
             )
             for name, value in self.value(pairs.key).items()
         }
-
-    def unserved(self, served: Collection[str]) -> list[str]:
-        """Listeners that were asked for but are not in `served`, by name.
-
-        A default asks for nothing: it takes effect with the version that has the listener.
-        """
-        wanted = {each.name for each in fields(Listen) if getattr(self.config.listen, each.name)}
-        asked = {name for name in wanted if self.origins[f"listen.{name}"] != _DEFAULT}
-        return sorted(asked.difference(served))
 
 
 def load(

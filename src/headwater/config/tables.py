@@ -25,10 +25,6 @@ def _listener(default: str, what: str) -> Address | None:
     return setting(kind, default, f"Where to listen for {what}.")
 
 
-def _plain_listener(default: str, what: str) -> Address | None:
-    return setting(units.or_off(units.address()), default, f"Where to listen for {what}.")
-
-
 @table
 class Listen:
     psmb: Address | None = _listener("0.0.0.0:13880", "PSMB clients")
@@ -37,7 +33,7 @@ class Listen:
     bpsp: Address | None = _listener("0.0.0.0:29010", "BPSP clients")
     crystal: Address | None = _listener("0.0.0.0:33927", "CrystalConnector clients")
     any: Address | None = _listener("off", "clients of all five protocols on one port")
-    console: Address | None = _plain_listener("127.0.0.1:8090", "browsers that open the console")
+    console: Address | None = _listener("127.0.0.1:8090", "browsers, and programs that use the API")
     flight: Address | None = _listener("127.0.0.1:8815", "Arrow Flight clients, such as Spark")
 
 
@@ -241,6 +237,19 @@ class Flight:
 
 
 @table
+class Console:
+    session_hours: float = setting(
+        units.number(0.01, 8760), 12, "How long a login lasts, in hours."
+    )
+    names: tuple[str, ...] = setting(
+        units.texts(units.text(1, 253)),
+        [],
+        "Names that the console is reached by, besides `localhost` and addresses. Under any other "
+        "name it does not answer.",
+    )
+
+
+@table
 class Config:
     data: Path = setting(units.path(), "data", "The directory of the log and its state.")
     loop: Literal["auto", "uvloop", "asyncio"] = setting(
@@ -257,6 +266,7 @@ class Config:
     prism: Prism = Prism()
     crystal: Crystal = Crystal()
     flight: Flight = Flight()
+    console: Console = Console()
 
 
 #: Everything that is declared, by key.

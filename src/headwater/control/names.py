@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headwater.errors import HeadwaterError
+from headwater.errors import Code, HeadwaterError, Refusal
 
 
 def find(name: str, names: Iterable[str]) -> str:
@@ -20,7 +20,7 @@ def find(name: str, names: Iterable[str]) -> str:
     if meant:
         raise HeadwaterError(f'"{name}" may be {" or ".join(meant)}')
     known = f"there are {', '.join(names)}" if names else "there are none yet"
-    raise HeadwaterError(f'there is no queue "{name}"; {known}')
+    raise Refusal(Code.NOT_FOUND, f'there is no queue "{name}"; {known}')
 
 
 def _short(name: str) -> str:

@@ -2,7 +2,8 @@
 
     → {"do": "queue.redrive", "with": {"name": "shop/orders"}}
     ← {"progress": {"done": 100, "total": 250}}         any number of these, or none
-    ← {"result": {"redriven": 250}}                     or {"error": "there is no queue …"}
+    ← {"result": {"redriven": 250}}                     or {"error": "there is no queue …"},
+                                                        maybe with a "code" (errors.py: Code)
 
 A connection carries any number of requests, one after the other.
 """
@@ -21,6 +22,9 @@ NAME = "control.sock"
 
 #: The longest request.
 MOST_BYTES = 1 << 20
+
+#: The longest answer. Whoever asks for more has to ask for it in pieces.
+MOST_ANSWER_BYTES = 16 << 20
 
 #: How much of how much is done.
 Progress = Callable[[int, int], None]
@@ -58,11 +62,14 @@ def progress(done: int, total: int) -> bytes:
 
 
 def result(value: object) -> bytes:
-    return _line({"result": value})
+    line = _line({"result": value})
+    if len(line) > MOST_ANSWER_BYTES:
+        raise HeadwaterError(f"the answer has more than {MOST_ANSWER_BYTES} bytes; ask for less")
+    return line
 
 
-def error(sentence: str) -> bytes:
-    return _line({"error": sentence})
+def error(sentence: str, code: str | None = None) -> bytes:
+    return _line({"error": sentence} if code is None else {"error": sentence, "code": code})
 
 
 def _line(content: object) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.control import protocol
 from headwater.control.protocol import Request
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +89,8 @@ class Control:
             if line is None:
                 raise HeadwaterError(f"a request has at most {protocol.MOST_BYTES} bytes")
             return protocol.result(await self._handle(Request.parse(line), writer))
+        except Refusal as error:
+            return protocol.error(str(error), error.code.value)
         except HeadwaterError as error:
             return protocol.error(str(error))
         except Exception:

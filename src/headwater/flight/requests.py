@@ -6,7 +6,8 @@
     do_put(command)     {"do": "append", "producer": "p", "sequence": 7}
                         {"do": "stage", "query": "q", "batch": 7, "partition": 0, "attempt": "x"}
                         rows to be appended (see `WRITE_SCHEMA`); answered by metadata
-    do_action           log, offset_at, topics, split, commit, abort, committed: see service.py
+    do_action           log, offset_at, topics, split, commit, abort, committed, report: see
+                        service.py
 
 A range is [start, end): `end` is behind the last offset. A pattern is PCRE for the whole topic.
 """
@@ -125,6 +126,14 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a pipeline says of itself, for the console."""
+
+    pipeline: str
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """A request without arguments."""
 
@@ -157,6 +166,7 @@ _WORDS = {
     "str | None": "a text",
     "list[str] | None": "a list of texts",
     "dict[str, str]": "an object of texts",
+    "dict[str, typing.Any]": "an object",
 }
 
 
@@ -169,6 +179,8 @@ def _fits(value: Any, declared: str) -> bool:
         return value is None or (
             isinstance(value, list) and all(isinstance(each, str) for each in value)
         )
+    if declared == "dict[str, typing.Any]":
+        return isinstance(value, dict)
     if declared.startswith("dict"):
         return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
     return isinstance(value, str) or (value is None and "None" in declared)

@@ -12,6 +12,7 @@ what is appended goes through the loop, where offsets are given out.
                  commit     {query, batch, parts}   → first, count, repeated
                  abort      {query, batch}
                  committed  {query}                 → batch or null
+                 report     {pipeline, state}       for the console
 """
 
 import asyncio
@@ -37,6 +38,8 @@ from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA, parse
 from headwater.flight.rows import Checker, runs_of
 from headwater.flight.stages import Intent, Stages, stage_of
 from headwater.message import Run
+from headwater.pipelines import Board
+from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +64,15 @@ class Settings:
 class FlightService:
     """Made in the event loop's thread; `start` and `stop` are called there."""
 
-    def __init__(self, broker: Broker, data: Path, settings: Settings) -> None:
+    def __init__(
+        self, broker: Broker, data: Path, settings: Settings, board: Board, traffic: Traffic
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._engine = broker.engine
+        self._board = board
+        self._traffic = traffic
+        self._counting = threading.Lock()
         self._stages = Stages(data)
         self._settings = settings
         self._server: _Server | None = None
@@ -118,7 +126,14 @@ class FlightService:
             raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
         names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
-        return schema, _chunks(self._flat(request, schema))
+        return schema, self._counted(_chunks(self._flat(request, schema)))
+
+    def _counted(self, chunks: Iterator[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            with self._counting:
+                self._traffic.messages_out += len(chunk)
+                self._traffic.bytes_out += chunk.nbytes
+            yield chunk
 
     def _check_kept(self, start: int, end: int) -> None:
         kept = self._engine.start
@@ -207,6 +222,10 @@ class FlightService:
         done = self._stages.committed(request.query)
         return {"batch": None if done is None else done.batch}
 
+    def report(self, request: requests.Report) -> dict[str, Any]:
+        self._board.report(request.pipeline, request.state)
+        return {}
+
     def _append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
         """Append the rows of a batch, without those that are there already."""
         stored = self._stored(intent) if resumed else []
@@ -241,6 +260,8 @@ class FlightService:
     async def _publish(self, runs: list[Run]) -> int:
         """Append all runs in one group; returns the first offset when all are durable."""
         batches = self._broker.publish_all(runs)
+        self._traffic.messages_in += sum(map(len, runs))
+        self._traffic.bytes_in += sum(run.size for run in runs)
         await self._durable(batches[-1].end)
         return batches[0].offset
 
@@ -294,6 +315,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
             "commit": (requests.Commit, service.commit),
             "abort": (requests.Abort, service.abort),
             "committed": (requests.Committed, service.committed),
+            "report": (requests.Report, service.report),
         }
 
     def do_get(self, context: Any, ticket: Any) -> Any:

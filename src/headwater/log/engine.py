@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headwater.errors import LogUnavailable
+from headwater.log.timings import Timings
 from headwater.message import Batch, Run
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
@@ -28,10 +29,24 @@ class Topic:
     count: int
     first: int
     last: int
+    #: About what it takes on the disk: its share of the messages of each segment.
+    bytes: int = 0
 
-    def add(self, count: int, first: int, last: int) -> None:
+    def add(self, count: int, first: int, last: int, size: int = 0) -> None:
         self.count += count
+        self.bytes += size
         self.first, self.last = min(self.first, first), max(self.last, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of the log that is kept or dropped as a whole: a segment."""
+
+    base: int
+    end: int
+    bytes: int
+    last_timestamp: int
+    sealed: bool
 
 
 class Listener(Protocol):
@@ -81,6 +96,17 @@ class Engine(Protocol):
     @property
     def congested(self) -> bool:
         """Too much is waiting for the disk: publishers should pause."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the log takes nothing now, if it does not."""
+
+    @property
+    def syncs(self) -> Timings:
+        """How long it took to have things on the disk."""
+
+    def pieces(self) -> list[Piece]:
+        """What the log is made of, the oldest first."""
 
     def attach(self, listener: Listener) -> None:
         """Report progress to `listener` from now on."""

@@ -40,6 +40,10 @@ class Terms:
 class Session(ABC):
     """The broker's side of one connection."""
 
+    #: What it speaks; empty while that is not known.
+    protocol: str = ""
+    #: What the client's software calls itself, where the protocol tells.
+    user_agent: str = ""
     #: The client has said what it came for; until then the handshake's time limit runs.
     established: bool = False
     #: After so many seconds without a sign of life, `idle` is asked. None: never.

@@ -178,6 +178,10 @@ class Broker:
         batch: int | None = self._act("committed", query=query)["batch"]
         return batch
 
+    def report(self, pipeline: str, state: Mapping[str, Any]) -> None:
+        """Say how a pipeline is doing, for the console."""
+        self._act("report", pipeline=pipeline, state=dict(state))
+
     def close(self) -> None:
         """Let go of this process's connection. The next request opens a new one."""
         _link(self).close()

@@ -17,6 +17,7 @@ from headwater.commands import Close, Command, Respond, Subscription
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
+from headwater.traffic import Meter
 from headwater.transport.clock import TICK_SECONDS, Clock
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,9 @@ class Host(Protocol):
     output_buffer_bytes: int
     handshake_seconds: float
 
+    def recognised(self, connection: "Connection") -> None:
+        """It is known what the connection speaks."""
+
     def arrived(self, connection: "Connection") -> tuple[Session, Peer] | None:
         """Take the connection in. None: it was turned away."""
 
@@ -59,6 +63,13 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        #: Unique in the broker; the newest has the highest.
+        self.id = 0
+        #: When it was made, in microseconds since 1970.
+        self.since = 0
+        self.address = ""
+        self.secure = False
+        self.meter = Meter()
         self._closing = False
         self._held: set[str] = set()  # why it is not read from
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
@@ -76,18 +87,21 @@ class Connection(asyncio.Protocol):
         self.session, self.peer = admitted
         self._admitted = True
         self._made_at = self._active_at = self._host.clock.now
+        self._tell("connected")
         self._begin()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
         self._active_at = self._host.clock.now
+        self.meter.bytes_in += len(data)
         for command in self.session.receive(data):
             self.peer.handle(command)
             if self._closing:
                 return
         if self.session.successor is not None:
             self.session, rest = self.session.successor
+            self.meter.bytes_in -= len(rest)  # they are counted when they are read
             self._begin()
             self.data_received(rest)
 
@@ -105,11 +119,15 @@ class Connection(asyncio.Protocol):
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
+        self._tell("gone", str(error or ""))
 
     def _begin(self) -> None:
         patience = self._host.handshake_seconds, self.session.idle_after
         self._host.clock.add(min(x for x in patience if x is not None), self._look)
+        if self.session.protocol:
+            self._host.recognised(self)
         if greeting := self.session.greet():
+            self.meter.bytes_out += len(greeting)
             self.transport.write(greeting)
 
     # The broker calls these
@@ -118,10 +136,13 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return False
         buffers = self.session.encode(batch, subscriptions)
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         buffered = self.transport.get_write_buffer_size()
-        if buffered and buffered + sum(map(len, buffers)) > self._host.output_buffer_bytes:
+        if buffered and buffered + size > self._host.output_buffer_bytes:
             self._notice_when_drained()
             return False
+        self.meter.messages_out += len(batch.run.payloads) * len(subscriptions)
+        self.meter.bytes_out += size
         if mark := self.session.mark(batch.end):
             buffers = [*buffers, mark]
         if len(buffers) == 1:
@@ -143,6 +164,8 @@ class Connection(asyncio.Protocol):
             return None
         buffers, awaited = self.session.send(batch, key, again)
         self.transport.writelines(buffers)
+        self.meter.messages_out += len(batch.run.payloads)
+        self.meter.bytes_out += sum(map(len, buffers))
         self._sent_at = self._host.clock.now
         return batch.end, awaited
 
@@ -152,6 +175,7 @@ class Connection(asyncio.Protocol):
     def respond(self, answer: bytes) -> None:
         if self._closing:
             return
+        self.meter.bytes_out += len(answer)
         self.transport.write(answer)
         if self.transport.get_write_buffer_size() > self._host.output_buffer_bytes:
             self._notice_when_drained()
@@ -183,8 +207,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._closing = True
-        if reason:
-            logger.debug("%s: closed: %s", self, reason)
+        self._tell("closed", reason)
         if answer:
             self.transport.write(answer)
         self.transport.close()
@@ -195,8 +218,29 @@ class Connection(asyncio.Protocol):
         if not self._closing:
             self.close(self.session.farewell(error), str(error))
 
+    def _tell(self, event: str, reason: str = "") -> None:
+        """One line of the log for what has happened to the connection."""
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
+        protocol = self.session.protocol if self._admitted else ""
+        about = {
+            "event": event,
+            "connection": self.id,
+            "protocol": protocol,
+            "address": self.address,
+            "reason": reason,
+        }
+        logger.debug(
+            "%s: %s%s", self, event, f": {reason}" if reason else "", extra={"fields": about}
+        )
+
+    @property
+    def paused(self) -> bool:
+        """It is not read from."""
+        return bool(self._held)
+
     def __str__(self) -> str:
-        return str(self.transport.get_extra_info("peername"))
+        return f"{self.session.protocol if self._admitted else ''} {self.address}".lstrip()
 
     # The clock calls these
 

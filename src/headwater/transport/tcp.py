@@ -4,17 +4,21 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
+from headwater.traffic import Traffic
 from headwater.transport.clock import Clock
 from headwater.transport.connection import Connection, Peer
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
+SAMPLES_PER_TURN = 500
 DRAINING = "the broker is shutting down"
 
 
@@ -32,31 +36,59 @@ class Bounds:
 class Connections:
     """All open connections of a broker."""
 
-    def __init__(self, bounds: Bounds, join: Callable[[Connection], Peer]) -> None:
+    def __init__(
+        self, bounds: Bounds, join: Callable[[Connection], Peer], protocols: Iterable[str] = ()
+    ) -> None:
         self.bounds = bounds
         self.join = join
         self.clock = Clock()
-        self.open: set[Connection] = set()
+        self.open: dict[int, Connection] = {}  # by id, the newest last
+        #: What went in and out, by protocol, since the broker started.
+        self.traffic: dict[str, Traffic] = {name: Traffic() for name in protocols}
+        #: How many connections there were, by protocol; those that are open too.
+        self.accepted: Counter[str] = Counter()
+        self._ids = count(1)
         self.draining = False
 
     @property
     def full(self) -> bool:
         return len(self.open) >= self.bounds.connections
 
+    def add(self, connection: Connection) -> None:
+        connection.id = next(self._ids)
+        connection.since = time.time_ns() // 1000
+        self.open[connection.id] = connection
+
+    def total_of(self, connection: Connection) -> Traffic:
+        """Where the traffic of those who speak the same is summed up."""
+        protocol = connection.session.protocol or "unknown"
+        total = self.traffic.get(protocol)
+        if total is None:
+            total = self.traffic[protocol] = Traffic()
+        return total
+
+    def sample(self) -> Iterator[None]:
+        """Take the measure of all connections, with pauses."""
+        now = self.clock.time()
+        for number, connection in enumerate(list(self.open.values())):
+            connection.meter.sample(now, self.total_of(connection))
+            if number % SAMPLES_PER_TURN == SAMPLES_PER_TURN - 1:
+                yield
+
     def hush(self) -> None:
         """Take no more commands from anyone."""
         self.draining = True
-        for connection in self.open:
+        for connection in self.open.values():
             connection.pause(DRAINING)
 
     async def dismiss(self, seconds: float) -> None:
         """Say goodbye to everyone and wait until they are gone, or the time is up."""
-        for connection in list(self.open):
+        for connection in list(self.open.values()):
             connection.dismiss(Refusal(Code.UNAVAILABLE, "the broker is shutting down"))
         deadline = self.clock.time() + seconds
         while self.open and self.clock.time() < deadline:
             await asyncio.sleep(0.01)
-        for connection in list(self.open):
+        for connection in list(self.open.values()):
             connection.transport.abort()
         self.clock.stop()
 
@@ -100,19 +132,25 @@ class Listener:
     def arrived(self, connection: Connection) -> tuple[Session, Peer] | None:
         everyone, bounds = self._connections, self._connections.bounds
         peername = connection.transport.get_extra_info("peername")
-        address = f"{peername[0]}:{peername[1]}" if peername else "unknown"
+        connection.address = address = f"{peername[0]}:{peername[1]}" if peername else "unknown"
         secure = connection.transport.get_extra_info("sslcontext") is not None
+        connection.secure = secure
         session = self._session(
             Terms(address, bounds.message_bytes, bounds.topic_bytes, time.time(), secure)
         )
         if everyone.full or everyone.draining:
             why = "shutting down" if everyone.draining else "at its limit of connections"
+            logger.warning("%s was turned away: the broker is %s", address, why)
             connection.close(
                 session.farewell(Refusal(Code.UNAVAILABLE, f"the broker is {why}")), why
             )
             return None
-        everyone.open.add(connection)
+        everyone.add(connection)
         return session, everyone.join(connection)
 
+    def recognised(self, connection: Connection) -> None:
+        self._connections.accepted[connection.session.protocol] += 1
+
     def left(self, connection: Connection) -> None:
-        self._connections.open.discard(connection)
+        if self._connections.open.pop(connection.id, None) is not None:
+            connection.meter.pour(self._connections.total_of(connection))

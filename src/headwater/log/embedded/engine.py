@@ -32,7 +32,8 @@ from headwater.log.embedded.survey import Survey
 from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import Writer
-from headwater.log.engine import Listener, Settled, Topic, Wanted
+from headwater.log.engine import Listener, Piece, Settled, Topic, Wanted
+from headwater.log.timings import Timings
 from headwater.message import Batch, Run
 
 T = TypeVar("T")
@@ -151,6 +152,20 @@ class EmbeddedEngine:
     @property
     def congested(self) -> bool:
         return self._backlog > CONGESTED_BYTES
+
+    @property
+    def refusal(self) -> str | None:
+        return self._refusal
+
+    @property
+    def syncs(self) -> Timings:
+        return self._syncer.timings
+
+    def pieces(self) -> list[Piece]:
+        return [
+            Piece(each.base, each.end, each.size, each.last_timestamp, each.sealed)
+            for each in self._store.segments
+        ]
 
     def check_writable(self) -> None:
         if self._refusal is not None:

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.log import record
+from headwater.message import Batch
 
 #: A frame with more topics than this is not worth a list of them.
 MAX_TOPICS = 256
@@ -41,7 +42,7 @@ FOOTER_SCHEMA = pa.schema(
 class Index:
     """The frames of one segment."""
 
-    __slots__ = ("_seen", "bases", "positions", "timestamps", "topics")
+    __slots__ = ("_counts", "_seen", "bases", "positions", "timestamps", "topics")
 
     def __init__(self, base: int, position: int) -> None:
         # Both have one entry more than there are frames: where a further frame would begin.
@@ -50,6 +51,8 @@ class Index:
         self.timestamps = array("q")
         self.topics: list[Topics] = []
         self._seen: dict[Topics, Topics] = {}
+        #: How many messages of each of its topics a frame has, where that is known.
+        self._counts: dict[int, array[int]] = {}
 
     def __len__(self) -> int:
         return len(self.bases) - 1
@@ -65,9 +68,17 @@ class Index:
         return self.positions[-1]
 
     def add(
-        self, end: int, stop: int, timestamp: int = UNKNOWN_TIME, topics: Topics = None
+        self,
+        end: int,
+        stop: int,
+        timestamp: int = UNKNOWN_TIME,
+        topics: Topics = None,
+        counts: Sequence[int] = (),
     ) -> None:
-        """One more frame, given by where it ends."""
+        """One more frame, given by where it ends. With more than one topic, `counts` may tell how
+        many messages each of them has."""
+        if counts:
+            self._counts[len(self)] = array("Q", counts)
         # Most frames have the topics of another one: one tuple serves them all.
         self.topics.append(self._seen.setdefault(topics, topics))
         self.timestamps.append(timestamp)
@@ -80,6 +91,17 @@ class Index:
         del self.positions[frames + 1 :]
         del self.timestamps[frames:]
         del self.topics[frames:]
+        self._counts = {number: each for number, each in self._counts.items() if number < frames}
+
+    def counts(self, frame: int) -> Mapping[str, int] | None:
+        """How many messages of which topic a frame has, if that is known."""
+        topics = self.topics[frame]
+        if topics is None:
+            return None
+        if len(topics) == 1:
+            return {topics[0]: self.bases[frame + 1] - self.bases[frame]}
+        counts = self._counts.get(frame)
+        return None if counts is None else dict(zip(topics, counts, strict=True))
 
     def find(self, offset: int) -> int:
         """The frame that holds `offset`; len(self) if it lies behind the last one."""
@@ -107,12 +129,17 @@ class Index:
         return topics is None or any(map(wanted, topics))
 
 
-def topics_of(names: Sequence[str]) -> Topics:
-    """The topics of a frame as the index keeps them."""
-    if len(names) == 1:
-        return (names[0],)
-    unique = dict.fromkeys(names)
-    return tuple(unique) if len(unique) <= MAX_TOPICS else None
+def topics_of(batches: Sequence[Batch]) -> tuple[Topics, Sequence[int]]:
+    """The topics of a frame as the index keeps them, and how many messages each of them has."""
+    if len(batches) == 1:
+        return (batches[0].run.topic,), ()
+    counts: dict[str, int] = {}
+    for batch in batches:
+        topic = batch.run.topic
+        counts[topic] = counts.get(topic, 0) + len(batch.run.payloads)
+    if len(counts) > MAX_TOPICS:
+        return None, ()
+    return tuple(counts), tuple(counts.values()) if len(counts) > 1 else ()
 
 
 def write_footer(index: Index, counts: Sequence[Mapping[str, int] | None]) -> Any:

@@ -138,17 +138,16 @@ class Log:
         self, segment: Segment, opened: Opened, first: int = 0
     ) -> Iterator[tuple[int, Mapping[str, int]]]:
         """How many messages of which topic each frame has, from the frame `first` on: from the
-        footer, as far as there is one and it knows."""
-        known: list[list[tuple[str, int]] | None] = [None] * len(opened.index)
+        index or the footer, as far as they know."""
+        footer: list[list[tuple[str, int]] | None] = []
         if segment.sealed:
-            _, footer = ending_of(segment, opened.file, self._identity)
-            known = footer.column("topics").to_pylist()
-        for number in range(first, len(known)):
-            counts = known[number]
+            footer = ending_of(segment, opened.file, self._identity)[1].column("topics").to_pylist()
+        for number in range(first, len(opened.index)):
+            told = footer[number] if footer else None
+            counts = opened.index.counts(number) if told is None else dict(told)
             if counts is None:
-                yield number, record.count_topics(self._rows(segment, opened, number).table)
-            else:
-                yield number, dict(counts)
+                counts = record.count_topics(self._rows(segment, opened, number).table)
+            yield number, counts
 
     def _walk(
         self, offset: int, end: int, wanted: Wanted, max_bytes: int, take: _Take[_Item]

@@ -105,8 +105,8 @@ class Store(Log):
         stop = active.size
         for number, (group, _) in enumerate(frames):
             stop += sizes[2 * number] + sizes[2 * number + 1]
-            topics = topics_of([batch.run.topic for batch in group])
-            opened.index.add(group[-1].end, stop, group[0].timestamp, topics)
+            topics, counts = topics_of(group)
+            opened.index.add(group[-1].end, stop, group[0].timestamp, topics, counts)
         active.size, active.last_timestamp = stop, frames[-1][0][-1].timestamp
         active.end = frames[-1][0][-1].end  # last: from here on readers see it
 

@@ -22,6 +22,8 @@ class Survey:
         self._lock = threading.Lock()
         # What is known of each segment: up to which frame, and the topics in them.
         self._known: dict[Segment, tuple[int, dict[str, Topic]]] = {}
+        # The segments that do not grow any more, and all topics in them.
+        self._finished: tuple[list[Segment], dict[str, Topic]] = ([], {})
 
     def split(self, start: int, end: int, size: int) -> list[Range]:
         """Cut a range into pieces of about `size` bytes, along the blocks of the log if these are
@@ -60,18 +62,30 @@ class Survey:
 
     def topics(self) -> dict[str, Topic]:
         """All that is retained, by topic."""
-        found: dict[str, Topic] = {}
         with self._lock:
-            row = self._log.segments
+            *older, active = row = self._log.segments
             self._known = {each: known for each, known in self._known.items() if each in row}
-            for segment in row:
-                for name, each in self._topics_of(segment).items():
-                    mine = found.get(name)
-                    if mine is None:
-                        found[name] = Topic(each.count, each.first, each.last)
-                    else:
-                        mine.add(each.count, each.first, each.last)
+            if older != self._finished[0]:
+                finished: dict[str, Topic] = {}
+                for segment in older:
+                    self._add(segment, finished)
+                self._finished = (older, finished)
+            found = {
+                name: Topic(each.count, each.first, each.last, each.bytes)
+                for name, each in self._finished[1].items()
+            }
+            self._add(active, found)
         return found
+
+    def _add(self, segment: Segment, found: dict[str, Topic]) -> None:
+        weight = segment.size / max(segment.end - segment.base, 1)
+        for name, each in self._topics_of(segment).items():
+            size = int(each.count * weight)
+            mine = found.get(name)
+            if mine is None:
+                found[name] = Topic(each.count, each.first, each.last, size)
+            else:
+                mine.add(each.count, each.first, each.last, size)
 
     def _topics_of(self, segment: Segment) -> dict[str, Topic]:
         done, topics = self._known.get(segment, (0, {}))

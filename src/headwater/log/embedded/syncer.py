@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headwater.log.embedded.store import Store
+from headwater.log.timings import Timings
 from headwater.message import Batch
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class Syncer(threading.Thread):
         #: A failure was reported; nothing is written or reported until the engine has heard of it.
         self.failing = False
         self._unsynced_since: float | None = None
+        #: How long syncs took.
+        self.timings = Timings()
 
     def written(self, batches: list[Batch]) -> None:
         """The writer has written a group."""
@@ -123,7 +126,7 @@ class Syncer(threading.Thread):
         """Make the batches durable, and report those that are."""
         error = None
         try:
-            self._store.sync()
+            self._timed_sync()
         except OSError as failure:
             error = failure
         # After a failed sync, what the beginning of a new segment made durable still is.
@@ -131,6 +134,11 @@ class Syncer(threading.Thread):
         if stored := [batch for batch in batches if batch.end <= durable]:
             self._committed(stored)
         return error
+
+    def _timed_sync(self) -> None:
+        began = time.perf_counter()
+        self._store.sync()
+        self.timings.add(time.perf_counter() - began)
 
     def _patience(self) -> float | None:
         """How long to wait for more before what was written should be synced."""
@@ -141,6 +149,6 @@ class Syncer(threading.Thread):
     def _sync_late(self) -> None:
         self._unsynced_since = None
         try:
-            self._store.sync()
+            self._timed_sync()
         except OSError as error:
             logger.error("the log could not be synced: %s", error.strerror)

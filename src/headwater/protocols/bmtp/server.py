@@ -106,6 +106,8 @@ def spec_of(settings: Settings, name: str) -> QueueSpec | None:
 class ServerSession(Session):
     """The broker's side."""
 
+    protocol = NAME
+
     sending_is_life = True
 
     def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:

@@ -90,6 +90,8 @@ DEFAULTS = Settings()
 class ServerSession(Session):
     """The broker's side."""
 
+    protocol = NAME
+
     def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
         self._terms = terms
         self._intake = Intake()

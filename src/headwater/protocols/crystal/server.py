@@ -78,6 +78,8 @@ class _Failure(Exception):
 class ServerSession(WebSocketSession):
     """The broker's side."""
 
+    protocol = NAME
+
     skip_oversized = True
     check_text = False  # text is not read here at all
 

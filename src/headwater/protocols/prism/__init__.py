@@ -7,7 +7,7 @@ settings.py what a queue is, wire.py has the bytes, server.py and client.py the 
 from headwater.protocols.prism.client import Client, signed_target
 from headwater.protocols.prism.handshake import PATHS
 from headwater.protocols.prism.names import DEFAULT_QUEUE, filter_of, key_of, topic_of
-from headwater.protocols.prism.server import ServerSession
+from headwater.protocols.prism.server import UNKNOWN_TAGS, ServerSession
 from headwater.protocols.prism.settings import QueueSettings, Settings, queue_spec, spec_of
 from headwater.protocols.prism.signature import EXAMPLE_SECRETS, sign
 from headwater.protocols.prism.wire import (
@@ -28,6 +28,7 @@ __all__ = [
     "KEY_BYTES",
     "NAME",
     "PATHS",
+    "UNKNOWN_TAGS",
     "Client",
     "QueueSettings",
     "ServerSession",

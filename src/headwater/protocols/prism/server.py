@@ -43,6 +43,17 @@ from headwater.protocols.websocket import (
 
 DEFAULTS = Settings()
 
+
+class Tally:
+    """Counts something, of all connections."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+#: Acknowledgements of messages that were not the client's, or not any more.
+UNKNOWN_TAGS = Tally()
+
 Key = tuple[str, str]
 #: What a handler found in the messages: how many of them, and what they ask for.
 Step = tuple[int, Sequence[Command]]
@@ -50,6 +61,8 @@ Step = tuple[int, Sequence[Command]]
 
 class ServerSession(WebSocketSession):
     """The broker's side."""
+
+    protocol = NAME
 
     #: Deployed clients put commands into text frames, and the sizes in them are not UTF-8.
     check_text = False
@@ -62,14 +75,11 @@ class ServerSession(WebSocketSession):
         self._next_tag = 1
         self._held: dict[bytes, tuple[Key, int]] = {}  # the offset that a tag stands for
         self._quote = b"" if settings.numeric_tags else b'"'
-        #: What the client calls itself, for whoever looks at connections.
-        self.user_agent = ""
         #: Acknowledgements of messages that are not the client's, or not any more.
         self.unknown_tags = 0
 
     def admit(self, request: Request) -> Iterator[Command]:
         self._client = handshake.admit(request, self._settings, self._terms)
-        self.user_agent = request.header("User-Agent")
         yield Identify(self._client)
 
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
@@ -163,6 +173,7 @@ class ServerSession(WebSocketSession):
             held = self._held.pop(tag, None)
             if held is None:
                 self.unknown_tags += 1
+                UNKNOWN_TAGS.count += 1
             else:
                 settled.setdefault(held[0], []).append(held[1])
         if position == first:

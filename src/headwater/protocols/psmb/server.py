@@ -88,6 +88,8 @@ DEFAULTS = Settings()
 class ServerSession(Session):
     """The broker's side."""
 
+    protocol = NAME
+
     def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
         self.state = State.HANDSHAKE
         self._terms = terms

@@ -46,6 +46,10 @@ _STATUS_OF = {
 }
 
 
+# A name that is longer is cut.
+MOST_USER_AGENT = 256
+
+
 class WebSocketSession(Session):
     """The opening handshake, then messages; pings and the end are dealt with here.
 
@@ -86,6 +90,7 @@ class WebSocketSession(Session):
                     return
                 request, size = found
                 check_upgrade(request)
+                self.user_agent = request.header("User-Agent")[:MOST_USER_AGENT]
                 first_commands = list(self.admit(request))
             except HttpRefusal as refusal:
                 self._closed, self._request = True, b""

@@ -1,0 +1,146 @@
+"""The pipeline as its users run it: `headwater pipeline run` on a project that `init` has made."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from bench.crew import Crew, LoadFailed
+from bench.figures import Figures, Metric
+from bench.load.bulk import Published
+from bench.spark.load import ORDERS, fill_orders, publish_orders
+from bench.spark.stand import FILL_SECONDS, QUERY_SECONDS, Broker, Stand
+
+Findings = list[tuple[str, str, Figures]]
+State = dict[str, Any]
+
+PIPELINE = "pipeline"
+BRONZE, ALL_TABLES, COLD, LAG = "bronze alone", "all tables", "cold start", "lag"
+
+
+class Run:
+    """`headwater pipeline run`, and the states that it prints, with the time of each."""
+
+    def __init__(self, project: Path, servers: str, *options: str) -> None:
+        command = [sys.executable, "-m", "headwater", "pipeline", "run"]
+        at = ["--project", str(project), "--servers", servers, "--master", "local[2]"]
+        self.began = time.time()
+        self.states: list[State] = []
+        self._errors = (project / "errors.log").open("w+")
+        self._process = subprocess.Popen(
+            [*command, *at, *options], stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,))
+        self._reader.start()
+
+    def _read(self, output: IO[str]) -> None:
+        for line in output:
+            self.states.append(json.loads(line))
+
+    def finish(self) -> State:
+        """Wait for the end of a run that ends; returns its last state."""
+        code = self._process.wait(QUERY_SECONDS)
+        self._reader.join()
+        if code:
+            self._errors.seek(0)
+            raise LoadFailed(f"the pipeline failed: {self._errors.read()[-300:]}")
+        return self.states[-1]
+
+    def wait(self, enough: Callable[[State], bool]) -> State:
+        deadline = time.monotonic() + QUERY_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            found = next((state for state in list(self.states) if enough(state)), None)
+            if found is not None:
+                return found
+            time.sleep(0.05)
+        raise LoadFailed("the pipeline did not come so far")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._reader.join()
+        self._errors.close()
+
+
+def pipeline(stand: Stand) -> Findings:
+    return [*_bronze(stand), *_all_tables(stand), *_lag(stand)]
+
+
+def _bronze(stand: Stand) -> Findings:
+    with stand.broker(stand.scale.rows) as broker, _project(stand) as project:
+        for definitions in (project / "transformations").glob("*.py"):
+            if definitions.name != "bronze.py":
+                definitions.unlink()
+        return [(BRONZE, PIPELINE, _run_once(project, broker, stand.scale.rows))]
+
+
+def _all_tables(stand: Stand) -> Findings:
+    rows = stand.scale.orders
+    with stand.broker() as broker, _project(stand) as project:
+        with Crew() as crew:
+            filler = crew.start(fill_orders, broker.aim("psmb", ORDERS), rows)
+            filler.wait(Published, FILL_SECONDS)
+        return [(ALL_TABLES, PIPELINE, _run_once(project, broker, rows))]
+
+
+def _run_once(project: Path, broker: Broker, rows: int) -> Figures:
+    run = Run(project, broker.servers, "--once")
+    try:
+        state = run.finish()
+    finally:
+        run.stop()
+    (found,) = [each["rows"] for each in state["tables"] if each["name"] == "bronze"]
+    if found < rows:
+        raise LoadFailed(f"bronze has {found} rows instead of {rows}")
+    return {Metric.RATE: rows / ((state["updated"] - state["started"]) / 1e6)}
+
+
+def _lag(stand: Stand) -> Findings:
+    """A start on an empty log, and how far tables are behind a steady stream of orders."""
+    scale = stand.scale
+    seconds = scale.lag_settle + scale.lag_seconds + 120
+    with stand.broker() as broker, _project(stand) as project, Crew() as crew:
+        aim = broker.aim("psmb", ORDERS)
+        publisher = crew.start(publish_orders, aim, scale.lag_rate, seconds)
+        publisher.wait(str)
+        publisher.go()
+        run = Run(project, broker.servers)
+        try:
+            first = run.wait(lambda state: _table(state, "bronze")["rows"] > 0)
+            cold = first["updated"] / 1e6 - run.began
+            time.sleep(scale.lag_settle + scale.lag_seconds)
+        finally:
+            run.stop()
+    measured = first["updated"] + int(scale.lag_settle * 1e6)
+    lags: dict[str, list[float]] = {}
+    for state in run.states:
+        for table in state["tables"] if state["updated"] >= measured else ():
+            if table["lag"] is not None and table["offset"] is not None:
+                lags.setdefault(table["name"], []).append(table["lag"] / scale.lag_rate)
+    found: Findings = [(COLD, PIPELINE, {Metric.READY: cold})]
+    for name, values in lags.items():
+        ordered = sorted(values)
+        figures = {Metric.LAG: ordered[len(ordered) // 2], Metric.MOST_LAG: ordered[-1]}
+        found.append((f"{LAG} at {scale.lag_rate:,} records/s", name, figures))
+    return found
+
+
+def _table(state: State, name: str) -> State:
+    return next(each for each in state["tables"] if each["name"] == name)
+
+
+@contextmanager
+def _project(stand: Stand) -> Iterator[Path]:
+    with stand.directory() as directory:
+        command = [sys.executable, "-m", "headwater", "pipeline", "init", str(directory)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        yield directory

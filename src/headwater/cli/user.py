@@ -1,0 +1,141 @@
+"""`headwater user`: who may use the console and its API.
+
+The file is in the data directory. A console that runs notices changes by itself.
+"""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
+from headwater.cli.output import plain_table, time_of
+
+if TYPE_CHECKING:
+    from headwater.users import Users
+
+app = typer.Typer(
+    help="Make, list and remove users of the console and its API.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="1 to 64 letters, digits, '_', '.' and '-'."),
+]
+
+
+class RoleName(StrEnum):
+    viewer = "viewer"
+    reader = "reader"
+    operator = "operator"
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    role: Annotated[
+        RoleName,
+        typer.Option(
+            help="viewer: sees all but what messages say; reader: messages too; "
+            "operator: publishes, redrives, closes, manages users."
+        ),
+    ] = RoleName.operator,
+    token: Annotated[
+        bool, typer.Option("--token", help="Make a token for programs instead of a password.")
+    ] = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a user. The password is asked for, or read from standard input."""
+    users = _users(data_directory(data, config))
+    users.add(name, role.value, None if token else _ask_password(name))
+    made = users.add_token(name) if token else None
+    if as_json:
+        print(json.dumps({"name": name, "role": role.value, "token": made}))
+        return
+    print(f"{name} is a user with the role {role.value}")
+    if made is not None:
+        _show_token(made)
+
+
+@app.command("list")
+def list_users(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """List the users."""
+    users = _users(data_directory(data, config)).all()
+    if as_json:
+        shown = [
+            {
+                "name": each.name,
+                "role": each.role.name,
+                "created": each.created,
+                "tokens": len(each.tokens),
+            }
+            for each in users.values()
+        ]
+        print(json.dumps(shown, indent=2))
+    elif not users:
+        print("There are no users; 'headwater user add NAME' makes one.")
+    else:
+        table = plain_table("name", "role", "created", "tokens", left=3)
+        for each in users.values():
+            created = f"{time_of(each.created)[:19]}Z"
+            table.add_row(each.name, each.role.name, created, str(len(each.tokens)))
+        out().print(table)
+
+
+@app.command()
+def remove(
+    name: NameArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a user, with sessions and tokens, at once."""
+    _users(data_directory(data, config)).remove(name)
+    print(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+
+
+@app.command()
+def token(
+    name: NameArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token for a user, and show it, this once."""
+    made = _users(data_directory(data, config)).add_token(name)
+    if as_json:
+        print(json.dumps({"name": name, "token": made}))
+    else:
+        _show_token(made)
+
+
+def _users(directory: Path) -> "Users":
+    from headwater.users import FILE, Users
+
+    return Users(directory / FILE)
+
+
+def _ask_password(name: str) -> str:
+    if sys.stdin.isatty():
+        password: str = typer.prompt(
+            f"password for {name}", hide_input=True, confirmation_prompt=True
+        )
+        return password
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _show_token(token: str) -> None:
+    print(f"token  {token}")
+    print(
+        "Keep it, it is not shown again. To try it: "
+        f"curl -H 'Authorization: Bearer {token}' http://localhost:8090/api/v1/overview"
+    )

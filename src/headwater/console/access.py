@@ -1,0 +1,142 @@
+"""Who asks, and what they may do.
+
+A listener that only this machine can reach, without any user, lets everyone be an operator.
+Otherwise a request needs a token (`Authorization: Bearer hw_…`) or a session, which a login begins.
+Sessions live in memory: they end with the process, after some hours, or with a logout. A user that
+was removed is out at once.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from headwater.console.problems import ApiError
+from headwater.console.settings import Settings
+from headwater.users import FILE, Role, User, Users, holder_of, is_password_of
+
+COOKIE = "headwater_session"
+MOST_SESSIONS = 10_000
+MOST_REMEMBERED = 10_000
+# So many attempts are free; each further one doubles the wait.
+FREE_ATTEMPTS = 5
+LONGEST_WAIT = 300.0
+# Hashing takes memory and time: so many at once.
+HASHING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    name: str
+    role: Role
+    local: bool = False
+    by_token: bool = False
+
+
+EVERYONE = Identity("", Role.operator, local=True)
+
+
+class Attempts:
+    """Failed logins: who has had too many has to wait, longer each time."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, not before
+
+    def wait_for(self, *keys: str) -> float:
+        """Seconds until the next attempt may be made."""
+        now = time.monotonic()
+        return max([self._failed.get(key, (0, 0.0))[1] - now for key in keys] + [0.0])
+
+    def failed(self, *keys: str) -> None:
+        now = time.monotonic()
+        for key in keys:
+            count = self._failed.pop(key, (0, 0.0))[0] + 1
+            wait = (
+                min(2.0 ** (count - FREE_ATTEMPTS), LONGEST_WAIT) if count >= FREE_ATTEMPTS else 0
+            )
+            self._failed[key] = (count, now + wait)
+        while len(self._failed) > MOST_REMEMBERED:
+            self._failed.popitem(last=False)
+
+    def succeeded(self, *keys: str) -> None:
+        for key in keys:
+            self._failed.pop(key, None)
+
+
+class Access:
+    def __init__(self, settings: Settings) -> None:
+        self.users = Users(settings.data / FILE)
+        self._settings = settings
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()  # name, until
+        self._attempts = Attempts()
+        self._hashing = asyncio.Semaphore(HASHING)
+        self._known: dict[str, User] = {}
+        self._version = -1
+
+    @property
+    def known(self) -> dict[str, User]:
+        """All users; read again when the file has changed."""
+        version = self.users.version
+        if version != self._version:
+            self._known, self._version = self.users.all(), version
+        return self._known
+
+    def identify(self, request: Request) -> Identity:
+        """Who asks. Raises ApiError if that cannot be told."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            user = holder_of(self.known, token.strip())
+            if user is None:
+                raise ApiError(401, "unauthorized", "this token is not known")
+            return Identity(user.name, user.role, by_token=True)
+        user = self._of_session(request.cookies.get(COOKIE, ""))
+        if user is not None:
+            return Identity(user.name, user.role)
+        if self.known:
+            raise ApiError(401, "unauthorized", "log in, or send a token")
+        if self._settings.is_local:
+            return EVERYONE
+        raise ApiError(
+            401, "no_users", "nobody may use this yet: add a user with 'headwater user add NAME'"
+        )
+
+    async def log_in(self, name: str, password: str, address: str) -> tuple[str, User]:
+        """Begin a session; returns what the cookie holds. Raises ApiError."""
+        keys = (f"address {address}", f"name {name}")
+        if (wait := self._attempts.wait_for(*keys)) > 0:
+            raise ApiError(
+                429,
+                "too_many_attempts",
+                f"too many attempts: wait {int(wait) + 1} s",
+                {"Retry-After": str(int(wait) + 1)},
+            )
+        # Counted before it is checked, so that attempts at the same time count too.
+        self._attempts.failed(*keys)
+        async with self._hashing:
+            user = self.known.get(name)
+            if not await asyncio.to_thread(is_password_of, user, password) or user is None:
+                raise ApiError(401, "unauthorized", "the name or the password is wrong")
+        self._attempts.succeeded(*keys)
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = (name, time.time() + self.seconds)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session, user
+
+    def log_out(self, request: Request) -> None:
+        self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+
+    @property
+    def seconds(self) -> int:
+        """How long a session lasts."""
+        return int(self._settings.session_hours * 3600)
+
+    def _of_session(self, session: str) -> User | None:
+        name, until = self._sessions.get(session, ("", 0.0))
+        if until <= time.time():
+            self._sessions.pop(session, None)
+            return None
+        return self.known.get(name)

@@ -1,0 +1,112 @@
+"""Keeps out what browsers can be tricked into, before anything else looks at a request.
+
+    Host          must be an address, localhost or a name that was configured: a name that someone
+                  points at this machine (DNS rebinding) is none of these
+    Origin        of a request that changes something must be this site, where a browser tells it
+    X-Headwater   must be there in such a request: other sites cannot add a header unasked
+                  (with a token it need not: no browser sends one by itself)
+    answers       cannot be framed, sniffed, or run anything that is not from here
+
+It also keeps `%2F` in a path apart from `/`: topics and names of queues are one segment.
+"""
+
+import ipaddress
+from urllib.parse import unquote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headwater.console.problems import answer
+from headwater.console.settings import Settings
+
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+MARK = "x-headwater"
+#: Stands for a `/` that is part of a name. No name can have it: it is no character of UTF-8.
+SLASH = "\ud800"
+
+_ANSWERED = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def name_of(segment: str) -> str:
+    """The name that a segment of a path stands for."""
+    return segment.replace(SLASH, "/")
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._names = {"localhost", settings.host.lower(), *map(str.lower, settings.names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered = MutableHeaders(scope=message)
+                for name, value in _ANSWERED.items():
+                    answered.setdefault(name, value)
+                if scope["path"].startswith("/api/"):
+                    answered.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refused = self._refusal(scope, headers)
+        if refused is not None:
+            await answer(*refused)(scope, receive, guarded)
+            return
+        scope["path"] = _path(scope)
+        await self._app(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+        host = headers.get("host", "")
+        if not self._is_us(host):
+            return (
+                421,
+                "wrong_host",
+                "this console is not known by that name; [console] names lists those it has",
+            )
+        if scope["method"] in SAFE:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return 403, "wrong_origin", "this request comes from another site"
+        by_token = headers.get("authorization", "").lower().startswith("bearer ")
+        if not by_token and headers.get(MARK) != "1":
+            return (
+                403,
+                "no_mark",
+                "a request that changes something needs the header X-Headwater: 1",
+            )
+        return None
+
+    def _is_us(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _path(scope: Scope) -> str:
+    raw = scope.get("raw_path", b"").decode("latin-1")
+    if "%2f" not in raw.lower():
+        path: str = scope["path"]
+        return path
+    parts = raw.replace("%2f", "%2F").split("%2F")
+    return SLASH.join(unquote(part, errors="replace") for part in parts)

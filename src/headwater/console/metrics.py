@@ -1,0 +1,158 @@
+"""The broker's figures as Prometheus reads them.
+
+No label has more values than there are protocols, queues or 51 topics: clients are not labels.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_QUEUES = 200
+#: The topics that are not among those with the most messages, summed up.
+OTHERS = "(other topics)"
+
+
+def exposition(content: dict[str, Any]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(content))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Figures(Collector):
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._content = content
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _build(self._content)
+        yield from _log(self._content)
+        yield from _protocols(self._content["protocols"])
+        yield from _subscribers(self._content)
+        yield from _topics(self._content)
+        yield from _queues(self._content["queues"][:MOST_QUEUES])
+        yield from _peculiar(self._content["peculiar"])
+
+
+def _build(content: dict[str, Any]) -> Iterator[Metric]:
+    yield InfoMetricFamily("headwater", "The broker.", value={"version": content["version"]})
+    yield GaugeMetricFamily(
+        "headwater_start_time_seconds", "When the broker started.", content["started"] / 1e6
+    )
+
+
+def _log(content: dict[str, Any]) -> Iterator[Metric]:
+    log, syncs = content["log"], content["syncs"]
+    gauge = GaugeMetricFamily
+    yield gauge("headwater_log_start_offset", "The first offset that is retained.", log["start"])
+    yield gauge("headwater_log_watermark", "Everything before it is durable.", log["watermark"])
+    yield gauge("headwater_log_end_offset", "The next offset.", log["end"])
+    yield gauge("headwater_log_bytes", "What the log takes on the disk.", log["bytes"])
+    yield gauge("headwater_log_segments", "Files of the log.", log["segments"])
+    yield gauge(
+        "headwater_log_writable", "1 while messages are taken.", int(log["refusal"] is None)
+    )
+    buckets, total = [], 0
+    for bound, count in zip([*syncs["bounds"], "+Inf"], syncs["counts"], strict=True):
+        total += count
+        buckets.append((str(bound), total))
+    yield HistogramMetricFamily(
+        "headwater_log_sync_seconds",
+        "How long it took to have messages on the disk.",
+        buckets=buckets,
+        sum_value=syncs["seconds"],
+    )
+
+
+def _protocols(protocols: list[dict[str, Any]]) -> Iterator[Metric]:
+    there = GaugeMetricFamily("headwater_connections", "Open connections.", labels=["protocol"])
+    accepted = CounterMetricFamily(
+        "headwater_connections_accepted", "Connections since the start.", labels=["protocol"]
+    )
+    for each in protocols:
+        there.add_metric([each["name"]], each["connections"])
+        accepted.add_metric([each["name"]], each["accepted"])
+    yield from (there, accepted)
+    for way, words in (("in", "from"), ("out", "to")):
+        for unit in ("messages", "bytes"):
+            counter = CounterMetricFamily(
+                f"headwater_{unit}_{way}",
+                f"{unit.capitalize()} {words} clients.",
+                labels=["protocol"],
+            )
+            for each in protocols:
+                counter.add_metric([each["name"]], each[way][unit])
+            yield counter
+
+
+def _subscribers(content: dict[str, Any]) -> Iterator[Metric]:
+    gauge = GaugeMetricFamily
+    yield gauge("headwater_subscriptions", "Subscriptions.", content["subscriptions"])
+    yield gauge(
+        "headwater_subscribers_behind", "Subscribers not at the end of the log.", content["behind"]
+    )
+    yield gauge(
+        "headwater_subscribers_slow", "Subscribers 100,000 offsets behind.", content["slow"]
+    )
+    yield gauge(
+        "headwater_connections_paused", "Clients that are not read from.", content["paused"]
+    )
+    yield gauge("headwater_taps", "Live tails of the console.", content["taps"])
+    yield CounterMetricFamily(
+        "headwater_lost_messages",
+        "Messages that retention took before a subscriber or queue got them.",
+        content["lost"],
+    )
+
+
+def _topics(content: dict[str, Any]) -> Iterator[Metric]:
+    rest = content["other_topics"]
+    yield GaugeMetricFamily(
+        "headwater_topics", "Topics in the log.", len(content["topics"]) + rest["topics"]
+    )
+    count = GaugeMetricFamily(
+        "headwater_topic_messages", "Retained messages, by topic.", labels=["topic"]
+    )
+    size = GaugeMetricFamily(
+        "headwater_topic_bytes", "About what they take on the disk.", labels=["topic"]
+    )
+    for each in [*content["topics"], {**rest, "topic": OTHERS}]:
+        count.add_metric([each["topic"]], each["count"])
+        size.add_metric([each["topic"]], each["bytes"])
+    yield from (count, size)
+
+
+def _queues(queues: list[dict[str, Any]]) -> Iterator[Metric]:
+    for name, words in (
+        ("waiting", "Messages that wait in a queue, at least."),
+        ("in_flight", "Messages that consumers hold."),
+        ("returned", "Messages to be delivered again."),
+        ("dead", "Dead letters."),
+        ("consumers", "Consumers of a queue."),
+    ):
+        gauge = GaugeMetricFamily(f"headwater_queue_{name}", words, labels=["protocol", "queue"])
+        for each in queues:
+            gauge.add_metric([each["protocol"], each["name"]], each[name])
+        yield gauge
+
+
+def _peculiar(figures: dict[str, int]) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "headwater_bmtp_skipped_messages",
+        "Messages too large for a packet.",
+        figures["bmtp_skipped"],
+    )
+    yield CounterMetricFamily(
+        "headwater_prism_unknown_tags",
+        "Acknowledgements of messages that were not the client's.",
+        figures["prism_unknown_tags"],
+    )

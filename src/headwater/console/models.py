@@ -1,0 +1,288 @@
+"""What the API answers and takes. All times are microseconds since 1970, sizes are bytes."""
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Item = TypeVar("Item")
+
+#: Offsets and times are 64-bit integers.
+MOST = 2**63 - 1
+Offset = Annotated[int, Field(ge=0, le=MOST)]
+Micros = Annotated[int, Field(description="microseconds since 1970")]
+RoleName = Literal["viewer", "reader", "operator"]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Asked(Model):
+    """What a client sends: nothing unknown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(Model, Generic[Item]):
+    items: list[Item]
+    total: int
+    next: str | None = Field(description="the cursor of the next page")
+
+
+class Problem(Model):
+    code: str
+    message: str
+
+
+class Failure(Model):
+    error: Problem
+
+
+class Flow(Model):
+    messages: int
+    bytes: int
+    messages_per_second: float
+    bytes_per_second: float
+
+
+class ProtocolFigures(Model):
+    name: str
+    connections: int
+    accepted: int = Field(description="connections since the broker started")
+    into: Flow = Field(alias="in")
+    out: Flow
+
+
+class LogFigures(Model):
+    start: int
+    watermark: int = Field(description="everything before it is durable")
+    end: int
+    timestamp: Micros
+    bytes: int
+    segments: int
+    sync_ms_p50: float
+    sync_ms_p99: float
+    refusal: str | None = Field(description="why nothing can be published now, if so")
+
+
+class Alert(Model):
+    severity: Literal["warning", "critical"]
+    kind: str
+    message: str
+    since: Micros
+
+
+class Lines(Model):
+    into: list[float] = Field(alias="in")
+    out: list[float]
+
+
+class History(Model):
+    step_seconds: int
+    times: list[int]
+    into: list[float] = Field(alias="in", description="messages per second")
+    out: list[float]
+    bytes_in: list[float]
+    bytes_out: list[float]
+    protocols: dict[str, Lines]
+
+
+class Overview(Model):
+    version: str
+    started: Micros
+    uptime_seconds: float
+    log: LogFigures
+    into: Flow = Field(alias="in")
+    out: Flow
+    protocols: list[ProtocolFigures]
+    connections: int
+    subscriptions: int
+    topics: int
+    queues: int
+    dead_letters: int
+    alerts: list[Alert]
+    history: History
+
+
+class Topic(Model):
+    topic: str
+    count: int
+    bytes_estimate: int
+    messages_per_second: float
+    first: Micros | None
+    last: Micros
+    subscribers: int | None = Field(description="null: not known this time")
+
+
+class Message(Model):
+    offset: int
+    timestamp: Micros
+    topic: str
+    protocol: str
+    publisher: str
+    headers: dict[str, str]
+    size: int
+    text: str | None = Field(description="the payload, if it is UTF-8")
+    base64: str | None = Field(description="the payload, if it is not")
+    json_: bool = Field(alias="json", description="the text is JSON")
+    truncated: bool
+
+
+class Messages(Model):
+    items: list[Message]
+    older: int | None = Field(description="`before` for what is older")
+    newer: int | None = Field(description="`from` for what is newer")
+    partial: bool = Field(description="the log was not looked through to the end; go on")
+
+
+class NewMessage(Asked):
+    text: Annotated[str, Field(max_length=512 * 1024)] | None = None
+    base64: Annotated[str, Field(max_length=700 * 1024)] | None = None
+    headers: dict[str, str] = Field(default_factory=dict, max_length=64)
+
+
+class Again(Asked):
+    topic: Annotated[str, Field(min_length=1, max_length=65535)] | None = None
+
+
+class Published(Model):
+    offset: int
+
+
+class Sent(Model):
+    messages: int
+    bytes: int
+    bytes_per_second: float
+
+
+class Connection(Model):
+    id: int
+    protocol: str
+    address: str
+    client: str = Field(description="the client's software, where it tells")
+    name: str = Field(description="what the client calls itself")
+    since: Micros
+    subscriptions: int
+    into: Sent = Field(alias="in")
+    out: Sent
+    lag: int = Field(description="offsets behind the end of the log")
+    behind: bool
+    paused: bool = Field(description="it is not read from now")
+    secure: bool
+
+
+class Subscription(Model):
+    connection: int
+    protocol: str
+    client: str
+    key: str
+    filter: str
+    durable: str | None
+    position: int
+    lag: int
+
+
+class Queue(Model):
+    name: str
+    protocol: str
+    consumers: int
+    waiting: int
+    waiting_is_partial: bool
+    in_flight: int
+    returned: int
+    dead: int
+    position: int
+    oldest: Micros | None
+
+
+class QueueDetail(Queue):
+    bindings: list[str]
+    prefetch: int | None
+    ack_seconds: float | None
+    max_deliveries: int | None
+    dead_topic: str
+
+
+class DeadLetter(Model):
+    offset: int
+    topic: str
+    reason: str
+    deliveries: int
+    size: int
+    timestamp: Micros
+    text: str | None = Field(description="null for viewers, or if it is not UTF-8")
+
+
+class Redrive(Asked):
+    limit: Annotated[int, Field(ge=1, le=MOST)] | None = None
+
+
+class Redriven(Model):
+    redriven: int
+
+
+class Purged(Model):
+    purged: int
+
+
+class Segment(Model):
+    base: int
+    end: int
+    bytes: int
+    last_timestamp: Micros
+    sealed: bool
+
+
+class Retention(Model):
+    sync: str
+    segment_bytes: int
+    retention_bytes: int | None
+    retention_age_seconds: float | None
+
+
+class Log(LogFigures):
+    pieces: list[Segment] = Field(description="the newest segments, at most 500")
+    retention: Retention
+
+
+class Pipeline(Model):
+    pipeline: str
+    reported: Micros
+    stale: bool
+    state: dict[str, Any]
+
+
+class User(Model):
+    name: str
+    role: RoleName
+    created: Micros
+
+
+class NewUser(Asked):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    role: RoleName = "viewer"
+    password: Annotated[str, Field(min_length=8, max_length=1024)]
+
+
+class Login(Asked):
+    name: Annotated[str, Field(max_length=256)]
+    password: Annotated[str, Field(max_length=1024)]
+
+
+class Me(Model):
+    name: str
+    role: RoleName
+    local: bool = Field(description="nobody has to log in here")
+
+
+class Done(Model):
+    done: bool = True
+
+
+class Rows(Model):
+    """What the event `rows` has."""
+
+    items: list[Message]
+    skipped: int
+    matched: int
+    rate: float

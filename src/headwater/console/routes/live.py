@@ -1,0 +1,48 @@
+"""Streams of server-sent events."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+
+from headwater.console.events import EventStream
+from headwater.console.live import page_events
+from headwater.console.parts import FAILURES, Listing, Reader, TheBroker, TopicName, Viewer
+
+router = APIRouter(responses=FAILURES, tags=["live"])
+
+PageName = Literal["overview", "topics", "connections", "queues", "subscriptions", "pipelines"]
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/live", response_class=StreamingResponse, responses=_STREAM)
+async def page(
+    request: Request, who: Viewer, broker: TheBroker, page: PageName, listing: Listing
+) -> EventStream:
+    """A page again whenever it changes: the event `data` has the JSON of its GET."""
+    parameters = {} if page == "overview" else listing
+    return _stream(request, page_events(broker, page, parameters))
+
+
+@router.get("/topics/{topic}/live", response_class=StreamingResponse, responses=_STREAM)
+async def tail(
+    request: Request,
+    who: Reader,
+    topic: TopicName,
+    filter: Annotated[str, Query(max_length=256, description="only what contains this")] = "",
+    kind: Literal["topic", "pattern"] = "topic",
+    pattern: Annotated[
+        str | None, Query(max_length=1024, description="PCRE, instead of the topic")
+    ] = None,
+) -> EventStream:
+    """Messages as they come: the event `rows` has `items` (at most 200 a second, payloads cut at
+    4 KiB), how many `matched`, how many were `skipped`, and the `rate` of the topic."""
+    wanted, sort = (topic, kind) if pattern is None else (pattern, "pattern")
+    return _stream(request, request.app.state.tails.events(wanted, sort, filter))
+
+
+def _stream(request: Request, events: Any) -> EventStream:
+    address = request.client.host if request.client else ""
+    return EventStream(events, request.app.state.streams, address)

@@ -1,0 +1,144 @@
+"""Messages: looked at, and published."""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+
+from headwater.console import models
+from headwater.console.broker import Broker
+from headwater.console.parts import (
+    FAILURES,
+    MOMENT,
+    Operator,
+    Reader,
+    TheBroker,
+    TopicName,
+    shown,
+)
+from headwater.console.problems import ApiError
+
+router = APIRouter(responses=FAILURES, tags=["messages"])
+
+#: The largest message that is shown as a whole.
+MOST_BYTES = 16 << 20
+MOST_PUBLISHED = 512 * 1024
+
+From = Annotated[int | None, Query(alias="from", ge=0, le=models.MOST)]
+Place = Annotated[int | None, Query(ge=0, le=models.MOST)]
+
+
+@router.get("/topics/{topic}/messages", response_model=models.Messages)
+async def messages(
+    who: Reader,
+    broker: TheBroker,
+    topic: TopicName,
+    start: From = None,
+    before: Place = None,
+    at: Place = None,
+    newest: bool = True,
+    limit: Annotated[int, Query(ge=1, le=100)] = 50,
+) -> Any:
+    """From an offset or a time on, before an offset, or the newest; in the order of the log.
+    Payloads are cut at 64 KiB, and there are fewer messages where they are large."""
+    if sum(each is not None for each in (start, before, at)) > 1:
+        raise ApiError(400, "malformed", "give one of from, before and at")
+    if not newest and start is None and before is None and at is None:
+        start = 0
+    found = await broker.recent(
+        MOMENT / 2, "messages.read", topic=topic, start=start, before=before, at=at, limit=limit
+    )
+    return {**found, "items": [shown(dict(each)) for each in found["items"]]}
+
+
+@router.get("/topics/{topic}/messages/{offset}", response_model=models.Message)
+async def message(who: Reader, broker: TheBroker, topic: TopicName, offset: models.Offset) -> Any:
+    """One message as a whole."""
+    first = await _first(broker, topic, offset)
+    if first["size"] > MOST_BYTES:
+        raise ApiError(413, "too_large", f"this message has {first['size']} bytes")
+    parts = [part async for part in _payload(broker, first)]
+    return shown({**first, "payload": base64.b64encode(b"".join(parts)).decode()})
+
+
+@router.get("/topics/{topic}/messages/{offset}/payload", response_class=Response)
+async def payload(
+    who: Reader, broker: TheBroker, topic: TopicName, offset: models.Offset
+) -> Response:
+    """The payload of one message, as it is."""
+    first = await _first(broker, topic, offset)
+    return StreamingResponse(
+        _payload(broker, first),
+        media_type="application/octet-stream",
+        headers={
+            "Content-Length": str(first["size"]),
+            "Content-Disposition": f'attachment; filename="{offset}.bin"',
+        },
+    )
+
+
+@router.post("/topics/{topic}/messages", response_model=models.Published, status_code=201)
+async def publish(
+    who: Operator, broker: TheBroker, topic: TopicName, message: models.NewMessage
+) -> Any:
+    """Publish a message of at most 512 KiB; answered when it is durable."""
+    if (message.text is None) == (message.base64 is None):
+        raise ApiError(400, "malformed", "give either text or base64")
+    if message.base64 is not None:
+        try:
+            content = base64.b64decode(message.base64, validate=True)
+        except ValueError:
+            raise ApiError(400, "malformed", "base64 is not base64") from None
+    else:
+        content = _utf8(message.text or "")
+    if len(content) > MOST_PUBLISHED:
+        raise ApiError(413, "too_large", f"at most {MOST_PUBLISHED} bytes can be published here")
+    for name, value in message.headers.items():
+        _utf8(name), _utf8(value)
+    return await broker.ask(
+        "messages.publish",
+        topic=topic,
+        payload=base64.b64encode(content).decode(),
+        headers=message.headers,
+        publisher=who.name,
+    )
+
+
+@router.post("/messages/{offset}/publish", response_model=models.Published, status_code=201)
+async def publish_again(
+    who: Operator, broker: TheBroker, offset: models.Offset, again: models.Again | None = None
+) -> Any:
+    """Publish a message of the log again, to its own topic or another one."""
+    topic = again.topic if again else None
+    if topic is not None:
+        _utf8(topic)
+    return await broker.ask("messages.repeat", offset=offset, topic=topic, publisher=who.name)
+
+
+async def _first(broker: Broker, topic: str, offset: int) -> dict[str, Any]:
+    """The message with the first piece of its payload."""
+    first: dict[str, Any] = await broker.ask("messages.part", offset=offset)
+    if first["topic"] != topic:
+        raise ApiError(404, "not_found", f"the message at offset {offset} is of another topic")
+    return first
+
+
+async def _payload(broker: Broker, first: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Piece by piece, so that no answer of the broker is large."""
+    piece = base64.b64decode(first["payload"])
+    yield piece
+    done = len(piece)
+    while done < first["size"]:
+        part = await broker.ask("messages.part", offset=first["offset"], start=done)
+        piece = base64.b64decode(part["payload"])
+        done += len(piece)
+        yield piece
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ApiError(400, "malformed", "a text is not UTF-8") from None

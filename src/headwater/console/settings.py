@@ -1,0 +1,33 @@
+"""What the broker tells its console when it starts it."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: Path
+    host: str
+    port: int
+    #: Names that it may be called by, besides its address and localhost.
+    names: tuple[str, ...] = ()
+    session_hours: float = 12.0
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def secure(self) -> bool:
+        return self.certificate is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,122 @@
+// Who is connected, what goes to and from each, and how far behind it is.
+
+import { h } from "../dom.js";
+import * as api from "../api.js";
+import { ask } from "../dialog.js";
+import * as format from "../format.js";
+import { say } from "../notices.js";
+import { href } from "../router.js";
+import { mayOperate } from "../session.js";
+import { badge, emptyState, heading, protocol } from "../parts.js";
+import { List } from "../table.js";
+
+export function connections(view) {
+  const list = new List(view, "connections", {
+    caption: "Current connections with their traffic",
+    columns: [...COLUMNS, ...(mayOperate() ? [closing(view)] : [])],
+    key: (item) => item.id,
+    sort: "-since",
+    search: "Search by client, address or protocol",
+    empty,
+  });
+  view.render("Connections", () => [heading("Connections"), list.describe()]);
+}
+
+const COLUMNS = [
+  { label: "Client", sort: "name", main: true, cell: client },
+  { label: "Protocol", sort: "protocol", cell: (item) => spoken(item) },
+  {
+    label: "From client",
+    sort: "in_rate",
+    numeric: true,
+    title: "What it publishes",
+    cell: (item) => traffic(item.in),
+  },
+  {
+    label: "To client",
+    sort: "out_rate",
+    numeric: true,
+    title: "What it receives",
+    cell: (item) => traffic(item.out),
+  },
+  { label: "Age", sort: "since", reversed: true, numeric: true, cell: (item) => format.age(item.since) },
+  { label: "Subscriptions", sort: "subscriptions", numeric: true, cell: subscriptions },
+  { label: "Lag", sort: "lag", numeric: true, title: "Messages of the log it has yet to pass", cell: lag },
+];
+
+const called = (item) => item.name || item.client || item.address;
+
+const spoken = (item) =>
+  h("span", { class: "spoken" }, protocol(item.protocol), item.secure && badge("TLS", "", "Encrypted"));
+
+function client(item) {
+  const name = called(item);
+  return h(
+    "div",
+    { class: "two-lines" },
+    h("span", { class: "name" }, name),
+    h(
+      "span",
+      { class: "quiet" },
+      [item.client !== name && item.client, item.address !== name && item.address]
+        .filter(Boolean)
+        .join(" · "),
+    ),
+  );
+}
+
+const traffic = ({ bytes, messages, bytes_per_second: rate }) =>
+  h(
+    "div",
+    { class: "two-lines" },
+    format.number(rate, format.sizeRate, " bytes per second"),
+    h(
+      "span",
+      { class: "quiet", title: `${format.exact(messages)} messages, ${format.exact(bytes)} bytes` },
+      `${format.size(bytes)} in all`,
+    ),
+  );
+
+function subscriptions(item) {
+  if (!item.subscriptions) return "0";
+  return h("a", { href: href(["subscriptions"], { q: called(item) }) }, format.count(item.subscriptions));
+}
+
+function lag(item) {
+  if (!item.behind) return format.number(item.lag ?? 0);
+  return badge(`${format.count(item.lag)} behind`, "warning", format.exact(item.lag));
+}
+
+const closing = (view) => ({
+  label: "Action",
+  last: true,
+  cell: (item) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: "small",
+        "aria-label": `Close ${item.address}`,
+        onclick: () => close(view, item),
+      },
+      "Close",
+    ),
+});
+
+async function close(view, item) {
+  const name = called(item);
+  const yes = await ask({
+    title: "Close this connection?",
+    text: `${name} (${item.protocol}, ${item.address}) is disconnected. A client that wants to stay will connect again; nothing in the log is lost.`,
+    action: "Close connection",
+    danger: true,
+  });
+  if (yes && (await view.attempt(() => api.remove(["connections", String(item.id)])))) say(`Closed ${name}.`);
+}
+
+const empty = () =>
+  emptyState(
+    "Nobody is connected",
+    "Connect the first client: this one subscribes and stays.",
+    "headwater sub bpsp://localhost/sensors/+",
+  );

@@ -1,0 +1,213 @@
+// What goes in and out, what needs attention, and how the log is.
+
+import { h } from "../dom.js";
+import { lineChart, sparkline } from "../charts.js";
+import * as format from "../format.js";
+import { href } from "../router.js";
+import { choice, emptyState, facts, heading, protocol } from "../parts.js";
+
+const UNITS = {
+  messages: { in: "in", out: "out", format: format.rate, label: "Messages per second" },
+  bytes: { in: "bytes_in", out: "bytes_out", format: format.sizeRate, label: "Bytes per second" },
+};
+
+// Where an alert of a kind can be looked into.
+const REMEDIES = { dead: "/queues?sort=-dead", slow: "/connections?sort=-lag" };
+
+export function overview(view) {
+  let data = null;
+  let unit = "messages";
+  const chooseUnit = (value) => {
+    unit = value;
+    view.update();
+  };
+  view.follow("overview", {}, (fresh) => (data = fresh));
+  view.render("Overview", () => [
+    heading(
+      "Overview",
+      data &&
+        h("p", { class: "quiet" }, `version ${data.version} · up ${format.duration(data.uptime_seconds)}`),
+    ),
+    data
+      ? [
+          alerts(data.alerts),
+          tiles(data),
+          data.log.end === data.log.start && !data.topics && firstSteps(),
+          traffic(data, unit, chooseUnit),
+          protocols(data),
+        ]
+      : h("p", { class: "loading" }, "Loading…"),
+  ]);
+}
+
+function alerts(list) {
+  if (!list.length) return null;
+  return h(
+    "ul",
+    { class: "alerts", "aria-label": "Alerts" },
+    list.map(({ severity, kind, message, since }) =>
+      h(
+        "li",
+        { key: `${kind} ${message}`, class: severity === "critical" ? "alert critical" : "alert" },
+        h("strong", null, severity === "critical" ? "Critical" : "Warning"),
+        kind in REMEDIES ? h("a", { href: REMEDIES[kind] }, message) : h("span", null, message),
+        h("span", { class: "quiet" }, since ? ["since ", format.time(since)] : null),
+      ),
+    ),
+  );
+}
+
+function tiles(data) {
+  const { log } = data;
+  return h(
+    "div",
+    { class: "tiles" },
+    tile(
+      "In",
+      format.number(data.in.messages_per_second, format.rate, " messages per second"),
+      [format.sizeRate(data.in.bytes_per_second), " · ", format.number(data.in.messages), " in all"],
+      null,
+      "in",
+    ),
+    tile(
+      "Out",
+      format.number(data.out.messages_per_second, format.rate, " messages per second"),
+      [format.sizeRate(data.out.bytes_per_second), " · ", format.number(data.out.messages), " in all"],
+      null,
+      "out",
+    ),
+    tile("Log", format.number(log.bytes, format.size, " bytes"), [
+      h(
+        "span",
+        {
+          title: `${format.plural(log.segments, "segment")}, offsets ${format.exact(log.start)} to ${format.exact(log.end)}`,
+        },
+        `watermark ${format.exact(log.watermark)}`,
+      ),
+    ]),
+    tile("Sync to disk", format.milliseconds(log.sync_ms_p50), [
+      `1 in 100 takes ${format.milliseconds(log.sync_ms_p99)}`,
+    ]),
+    tile(
+      "Connections",
+      format.number(data.connections),
+      [format.plural(data.subscriptions, "subscription")],
+      ["connections"],
+    ),
+    tile("Topics", format.number(data.topics), [format.number(log.end - log.start), " messages"], ["topics"]),
+    tile(
+      "Queues",
+      format.number(data.queues),
+      [data.dead_letters ? "have dead letters" : "no dead letters"],
+      ["queues"],
+    ),
+    tile(
+      "Dead letters",
+      format.number(data.dead_letters),
+      [data.dead_letters ? "put them back" : "nothing to do"],
+      ["queues"],
+      data.dead_letters ? "attention" : "",
+    ),
+  );
+}
+
+function tile(name, value, detail, link = null, kind = "") {
+  const inside = [
+    h("span", { class: "tile-name" }, name),
+    h("span", { class: "tile-value" }, value),
+    h("span", { class: "tile-detail" }, detail),
+  ];
+  return h(link ? "a" : "div", { key: name, class: `tile ${kind}`, href: link && href(link) }, inside);
+}
+
+const firstSteps = () =>
+  emptyState(
+    "Nothing has been published yet",
+    "Publish the first message from a terminal, with any of the five protocols, and watch it here:",
+    "headwater pub psmb://localhost/sensors/a 21.5",
+  );
+
+/** A broker that has just started has not seen 15 minutes yet. */
+function span(times) {
+  const minutes = Math.round(((times.at(-1) ?? 0) - (times[0] ?? 0)) / 60e6);
+  return minutes > 1 ? `Last ${minutes} minutes` : "Last minute";
+}
+
+function traffic({ history }, unit, chooseUnit) {
+  const { in: coming, out: going, format: unitFormat, label } = UNITS[unit];
+  const series = [
+    { name: "In", kind: "in", values: history[coming] },
+    { name: "Out", kind: "out", values: history[going] },
+  ];
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "traffic" },
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "traffic" }, span(history.times)),
+      choice(
+        "Unit",
+        [
+          ["messages", "Messages"],
+          ["bytes", "Bytes"],
+        ],
+        unit,
+        chooseUnit,
+      ),
+    ),
+    lineChart({ times: history.times, series, format: unitFormat, label: `${label}, the last 15 minutes` }),
+  );
+}
+
+function protocols({ protocols: list, history }) {
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "protocols" },
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "protocols" }, "By protocol"),
+      h(
+        "p",
+        { class: "legend" },
+        h("span", { class: "key in" }, "In"),
+        h("span", { class: "key out" }, "Out"),
+      ),
+    ),
+    h(
+      "ul",
+      { class: "protocols" },
+      list.map((each) => protocolLine(each, history.protocols[each.name])),
+    ),
+  );
+}
+
+function protocolLine({ name, connections, in: coming, out: going }, past) {
+  const series = [
+    { name: "In", kind: "in", values: past?.in ?? [] },
+    { name: "Out", kind: "out", values: past?.out ?? [] },
+  ];
+  const highest = Math.max(0, ...series.flatMap(({ values }) => values));
+  return h(
+    "li",
+    { key: name },
+    h(
+      "div",
+      { class: "protocol-name" },
+      protocol(name),
+      h(
+        "a",
+        { class: "quiet", href: href(["connections"], { q: name }) },
+        format.plural(connections, "connection"),
+      ),
+    ),
+    sparkline({ series, highest, format: format.rate, label: `${name}, the last 15 minutes` }),
+    facts([
+      ["In", format.number(coming.messages_per_second, format.rate, " messages per second")],
+      ["Out", format.number(going.messages_per_second, format.rate, " messages per second")],
+      ["Peak", format.number(highest, format.rate, " messages per second")],
+      ["In all", format.number(coming.messages + going.messages)],
+    ]),
+  );
+}

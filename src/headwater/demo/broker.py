@@ -1,0 +1,162 @@
+"""A broker for the demo: its configuration, and the process."""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.config import Config
+from headwater.demo.clients import APP, QUEUE, Access
+from headwater.demo.records import CHAT_CHANNELS
+from headwater.errors import HeadwaterError
+
+HOST = "127.0.0.1"
+LISTENERS = ("psmb", "bmtp", "prism", "bpsp", "crystal", "console", "flight")
+CONFIG_FILE = "headwater.toml"
+LOG_FILE = "broker.log"
+_STOP_SECONDS = 10.0
+
+_CONFIG = """\
+data = "data"
+
+[listen]
+{listeners}
+
+[crystal]
+secret_key = "{crystal_secret}"
+
+[[prism.apps]]
+client_id = "{app}"
+client_secret = "{app_secret}"
+
+[[prism.queues]]
+app = "{app}"
+name = "{queue}"
+bindings = ["orders.#"]
+
+[bmtp.channels]
+{channels}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the broker will listen; `moved` are those that are not the usual ones."""
+
+    by_name: dict[str, int]
+    moved: dict[str, int]
+
+
+def choose_ports() -> Ports:
+    """The usual ports, and others for those that are taken."""
+    usual = {name: getattr(Config().listen, name).port for name in LISTENERS}
+    moved = {name: _free_port() for name, port in usual.items() if not _is_free(port)}
+    return Ports(usual | moved, moved)
+
+
+def free_ports() -> Ports:
+    """None of the usual ones: for a demo beside another broker."""
+    chosen = {name: _free_port() for name in LISTENERS}
+    return Ports(chosen, chosen)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            trial.bind((HOST, port))
+            return True
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind((HOST, 0))
+        port: int = trial.getsockname()[1]
+        return port
+
+
+def write_config(directory: Path, ports: Ports) -> Access:
+    """Write the broker's configuration, with new secrets; returns how clients get in."""
+    access = Access(ports.by_name, secrets.token_hex(16), secrets.token_hex(16))
+    text = _CONFIG.format(
+        listeners="\n".join(f'{name} = "{HOST}:{port}"' for name, port in ports.by_name.items()),
+        channels="\n".join(f'{number} = "{topic}"' for number, topic in CHAT_CHANNELS.items()),
+        app=APP,
+        queue=QUEUE,
+        app_secret=access.app_secret,
+        crystal_secret=access.crystal_secret,
+    )
+    file = directory / CONFIG_FILE
+    file.touch(mode=0o600)  # before there are secrets in it
+    file.write_text(text)
+    return access
+
+
+class Child:
+    """A process of the demo, with what it says in a file."""
+
+    def __init__(self, directory: Path, log: str) -> None:
+        self._directory = directory
+        self.log = directory / log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, *command: str) -> None:
+        """Start `headwater COMMAND…`, with the configuration of the demo."""
+        environment = os.environ | {"HEADWATER_CONFIG": str(self._directory / CONFIG_FILE)}
+        with self.log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "headwater",
+                *command,
+                cwd=self._directory,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for the demo, which then stops all others in their order.
+                start_new_session=True,
+            )
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.returncode is not None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def wait(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        if self._process is None or self.ended:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), _STOP_SECONDS)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    def last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+async def start_broker(directory: Path, seconds: float = 30.0) -> Child:
+    """A broker that is ready."""
+    child = Child(directory, LOG_FILE)
+    await child.start("serve")
+    async with asyncio.timeout(seconds):
+        while "ready" not in child.log.read_text(errors="replace").split():
+            if child.ended:
+                raise HeadwaterError(f"the broker did not start: {child.last_words()}")
+            await asyncio.sleep(0.05)
+    return child

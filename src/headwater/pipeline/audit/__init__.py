@@ -1,0 +1,66 @@
+"""The audit: proves that the tables equal the log, or says where they do not.
+
+    checksum.py    a number for each record, the same wherever it is
+    records.py     the log against bronze
+    tables.py      bronze against silver, quarantine and late
+    batches.py     what the batches say they have written
+    model.py       what is found
+
+No Spark is needed for this, and a pipeline may run meanwhile.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from headwater.pipeline.audit import batches, records, tables
+from headwater.pipeline.audit.model import Difference, Outcome, Progress, Report
+from headwater.pipeline.audit.records import Bounds
+from headwater.pipeline.contracts import Contract
+from headwater.pipeline.delta import Table
+from headwater.spark.broker import Broker
+
+__all__ = ["Audit", "Difference", "Outcome", "Report"]
+
+BRONZE = "bronze"
+
+
+class Audit:
+    """One audit of the tables in a directory. `first` and `end` limit the offsets."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        place: Path,
+        contracts: Sequence[Contract] = (),
+        first: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        self._broker, self._place, self._contracts = broker, place, contracts
+        self._table = Table(place / BRONZE)
+        self._table.delta()  # or an error that says that it is missing
+        self._noted = batches.batches_of(place, BRONZE)
+        bounds, self._remarks = records.bounds_of(broker, self._table, self._noted)
+        self._bounds = _limited(bounds, first, end)
+
+    @property
+    def steps(self) -> int:
+        """About how many records will be looked at, each as often as it is somewhere."""
+        bounds = self._bounds
+        in_log = bounds.end - min(max(bounds.start, bounds.kept), bounds.end)
+        return in_log + (bounds.end - bounds.start) * (2 if self._contracts else 1)
+
+    def run(self, progress: Progress = lambda rows: None) -> Report:
+        began, bounds = time.monotonic(), self._bounds
+        compared = records.compare(self._broker, self._table, bounds, progress)
+        compared = replace(compared, remarks=[*self._remarks, *compared.remarks])
+        silver = tables.compare(self._place, self._contracts, bounds.start, bounds.end, progress)
+        outcomes = [compared, *silver, batches.check(BRONZE, self._noted)]
+        return Report(bounds.start, bounds.end - 1, outcomes, time.monotonic() - began)
+
+
+def _limited(bounds: Bounds, first: int | None, end: int | None) -> Bounds:
+    start = bounds.start if first is None else min(max(bounds.start, first), bounds.end)
+    stop = bounds.end if end is None else max(min(bounds.end, end), start)
+    return replace(bounds, start=start, end=stop)

@@ -1,0 +1,96 @@
+"""What the batches of a table say that they have written: one after the other, nothing twice.
+
+The audit table has a row for each batch of each table: its first and last offset and how many rows.
+One without rows is a range that the log had dropped before it could be read. Rows of a table that
+was rebuilt since are of queries that it does not know any more, and mean nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from headwater.pipeline.audit.model import Difference, Outcome
+from headwater.pipeline.delta import Table
+
+AUDIT = "audit"
+_BACKFILL = "backfill-"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Batch:
+    first: int
+    last: int
+    rows: int
+    #: It has filled a range that was missing, in parts maybe.
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Those of one table, by offset."""
+
+    written: Sequence[Batch]
+    #: Ranges that could not be read.
+    lost: Sequence[Batch]
+
+    @property
+    def first(self) -> int | None:
+        return min((each.first for each in (*self.written, *self.lost)), default=None)
+
+    @property
+    def end(self) -> int | None:
+        """Behind the last offset."""
+        return max((each.last + 1 for each in self.written), default=None)
+
+
+def batches_of(tables: Path, name: str) -> Batches:
+    noted, table = Table(tables / AUDIT), Table(tables / name)
+    if not noted.exists or not table.exists:
+        return Batches([], [])
+    rows = noted.dataset().to_table(filter=pc.field("table") == name).to_pylist()
+    known = {query for query in {row["query"] for row in rows} if _is_known(table, query)}
+    found = sorted(
+        Batch(row["first"], row["last"], row["rows"], row["query"].startswith(_BACKFILL))
+        for row in rows
+        if row["query"] in known and row["first"] is not None
+    )
+    return Batches([each for each in found if each.rows], [each for each in found if not each.rows])
+
+
+def _is_known(table: Table, query: str) -> bool:
+    return table.last_batch(query) is not None
+
+
+def check(name: str, batches: Batches) -> Outcome:
+    """Whether batches of a table that has every record follow each other."""
+    differences: list[Difference] = []
+    remarks = [
+        f"the offsets {each.first} to {each.last} were dropped by the log before they were read"
+        for each in batches.lost
+    ]
+    regular = [each for each in batches.written if not each.filled]
+    filled = [each for each in batches.written if each.filled]
+    end = None
+    for each in sorted([*regular, *batches.lost]):
+        if end is not None and each.first > end and not _covers(filled, end, each.first - 1):
+            differences.append(Difference("missing", end, each.first - 1, each.first - end))
+        if end is not None and each.first < end:
+            last = min(end - 1, each.last)
+            differences.append(Difference("repeated", each.first, last, last - each.first + 1))
+        if each.rows and each.rows != each.last - each.first + 1:
+            missing = each.last - each.first + 1 - each.rows
+            kind: Difference = (
+                Difference("missing", each.first, each.last, missing)
+                if missing > 0
+                else Difference("repeated", each.first, each.last, -missing)
+            )
+            differences.append(kind)
+        end = max(end or 0, each.last + 1)
+    rows = sum(each.rows for each in batches.written)
+    return Outcome(f"batches of {name}", rows, differences, remarks)
+
+
+def _covers(filled: Sequence[Batch], first: int, last: int) -> bool:
+    return any(each.first <= first and each.last >= last for each in filled)

@@ -1,0 +1,243 @@
+"""A draft of a contract, from what is in a topic. Needs no Spark.
+
+It looks at the newest messages of the topic, so many at most. What it cannot know (ranges, what is
+a key) is guessed and said in comments: the draft is there to be read.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from headwater.errors import HeadwaterError
+from headwater.pipeline.contracts import document
+from headwater.pipeline.contracts.values import date_of, time_of
+from headwater.spark.broker import Broker, Selection
+
+#: Fields that are looked at in one record, and how deep.
+MOST_FIELDS = 200
+_WINDOW = 100_000
+_MOST_BYTES = 1024 * 1024
+_KEYS = ("id", "uuid", "key", "_id")
+_TIMES = ("event_time", "timestamp", "time", "ts", "at", "created_at", "date")
+#: Numbers that are times of the years 2001 to 2286.
+_SECONDS = range(10**9, 10**10)
+_MILLISECONDS = range(10**12, 10**13)
+
+
+@dataclass
+class Seen:
+    """What was found in one field."""
+
+    count: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    low: Any = None
+    high: Any = None
+    inside: dict[str, "Seen"] = field(default_factory=dict)
+    items: "Seen | None" = None
+
+    def add(self, value: Any) -> None:
+        self.count += 1
+        kind = kind_of(value)
+        self.kinds[kind] += 1
+        if isinstance(value, dict):
+            _add_members(self.inside, value)
+        elif isinstance(value, list):
+            self.items = self.items or Seen()
+            for each in value[:MOST_FIELDS]:
+                self.items.add(each)
+        elif kind in ("long", "double"):
+            self.low = value if self.low is None else min(self.low, value)
+            self.high = value if self.high is None else max(self.high, value)
+
+    @property
+    def kind(self) -> str:
+        found = set(self.kinds) - {"null"}
+        if len(found) == 1:
+            return found.pop()
+        return "double" if found == {"long", "double"} else "string"
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of numbers that look like times."""
+        if self.kind != "long" or self.low is None:
+            return None
+        for unit, likely in (("s", _SECONDS), ("ms", _MILLISECONDS)):
+            if self.low in likely and self.high in likely:
+                return unit
+        return None
+
+
+def _add_members(members: dict[str, Seen], value: dict[str, Any]) -> None:
+    for name, each in value.items():
+        if name in members or len(members) < MOST_FIELDS:
+            members.setdefault(name, Seen()).add(each)
+
+
+def kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "long"
+    if isinstance(value, float | Decimal):
+        return "double"
+    if isinstance(value, str):
+        return "timestamp" if time_of(value) else "date" if date_of(value) else "string"
+    return "array" if isinstance(value, list) else "struct"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen in a topic."""
+
+    topic: str
+    records: int
+    objects: int
+    fields: dict[str, Seen]
+
+
+def sample(
+    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None] | None = None
+) -> Sample:
+    """Look at the newest `most` messages of a topic."""
+    values = _newest(broker, topic, most, progress or (lambda done, of: None))
+    return summed(topic, values)
+
+
+def summed(topic: str, values: Iterable[bytes]) -> Sample:
+    members: dict[str, Seen] = {}
+    records = objects = 0
+    for value in values:
+        records += 1
+        found = _object(value)
+        if found is not None:
+            objects += 1
+            _add_members(members, found)
+    if not records:
+        raise HeadwaterError(f"there is nothing in the topic {topic} yet")
+    if not objects:
+        raise HeadwaterError(f"none of {records} messages of {topic} is a JSON object")
+    return Sample(topic, records, objects, members)
+
+
+def _object(value: bytes) -> dict[str, Any] | None:
+    if len(value) > _MOST_BYTES:
+        return None
+    try:
+        found = document.parse(value.decode())
+    except (document.NotJson, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _newest(
+    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None]
+) -> Iterator[bytes]:
+    """The newest messages, from the end of the log backward, window by window."""
+    log = broker.log()
+    selection, end, left = Selection(topics=(topic,)), log.end, most
+    while end > log.start and left > 0:
+        start = max(log.start, end - _WINDOW)
+        kept: list[bytes] = []
+        for batch in broker.read(selection, start, end):
+            kept = (kept + batch.column("value").to_pylist())[-left:]
+        yield from kept
+        left -= len(kept)
+        end = start
+        progress(log.end - end, log.end - log.start)
+
+
+# Writing
+
+
+def draft(found: Sample) -> str:
+    """The contract as YAML, with comments."""
+    name = re.sub(r"\W+", "_", found.topic).strip("_").lower() or "topic"
+    name = f"t_{name}" if not name[0].isalpha() else name
+    other = found.records - found.objects
+    lines = [
+        f"# Drafted from {found.records} messages of {found.topic}.",
+        *([f"# {other} of them are no JSON objects and would go to quarantine."] if other else []),
+        f"name: {name}",
+        "version: 1",
+        f"topics: [{_quoted(found.topic)}]",
+        "format: json",
+        *_guesses(found),
+        "unknown: evolve  # or freeze, discard_row, discard_value",
+        "fields:",
+    ]
+    for each, seen in found.fields.items():
+        lines += _field_lines(each, seen, found.objects, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _guesses(found: Sample) -> Iterator[str]:
+    def always(name: str) -> bool:
+        seen = found.fields.get(name)
+        return seen is not None and seen.count == found.objects and not seen.kinds["null"]
+
+    scalar = ("string", "long", "boolean", "timestamp", "date")
+    key = next((n for n in _KEYS if always(n) and found.fields[n].kind in scalar), None)
+    yield f"key: [{key}]  # a guess" if key else "# key: [id]  # no field looks like one"
+    time = _time_guess(found)
+    yield f"event_time: {_quoted(time)}  # a guess" if time else "# event_time: none looks like it"
+    if time:
+        yield "lateness: 10m"
+        yield "future: 5m"
+
+
+def _time_guess(found: Sample) -> str | None:
+    times = [n for n, seen in found.fields.items() if seen.kind == "timestamp" or seen.unit]
+    return next((n for n in _TIMES if n in times), times[0] if times else None)
+
+
+def _field_lines(name: str, seen: Seen, records: int, indent: str) -> Iterator[str]:
+    if not re.fullmatch(r"[^'\"`\\\[\]\x00-\x1f]{1,128}", name):
+        yield f"{indent}# a field whose name cannot be a column was left out"
+        return
+    kind, inner = _type_of(seen)
+    yield f"{indent}{_quoted(name)}:"
+    yield f"{indent}  type: {kind}"
+    if seen.unit and kind == "timestamp":
+        yield f"{indent}  unit: {seen.unit}"
+    if name.lower() in ("date", "_offset", "_topic", "_timestamp", "_rest"):
+        yield f"{indent}  column: my_{name.lower().strip('_')}"
+    if seen.count == records and not seen.kinds["null"]:
+        yield f"{indent}  required: true"
+    elif seen.count < records:
+        yield f"{indent}  # in {seen.count} of {records}"
+    if seen.low is not None and kind in ("long", "double"):
+        yield f"{indent}  # min: {seen.low}"
+        yield f"{indent}  # max: {seen.high}"
+    if len(set(seen.kinds) - {"null"}) > 1:
+        yield f"{indent}  # mixed: {', '.join(sorted(set(seen.kinds) - {'null'}))}"
+    if inner is not None:
+        yield f"{indent}  fields:"
+        for each, member in inner.inside.items():
+            yield from _field_lines(each, member, inner.kinds["struct"], f"{indent}    ")
+
+
+def _type_of(seen: Seen) -> tuple[str, Seen | None]:
+    """The type as it is written, and what holds its fields."""
+    kind = "timestamp" if seen.unit else seen.kind
+    if kind == "array":
+        item, inner = _type_of(seen.items) if seen.items else ("string", None)
+        if seen.items is not None and seen.items.unit:
+            item = "long"  # a unit is of the field itself
+        return f"array<{item}>", inner
+    if kind == "struct":
+        return ("struct", seen) if seen.inside else ("string", None)
+    return kind, None
+
+
+def _quoted(text: str) -> str:
+    """A text in YAML, without quotes where none are needed."""
+    plain = re.fullmatch(r"[A-Za-z_][\w/.-]*", text) and text.lower() not in _YAML_WORDS
+    return text if plain else "'" + text.replace("'", "''") + "'"
+
+
+_YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}

@@ -1,0 +1,256 @@
+"""What a contract says: which topics, which fields, and what happens to the rest.
+
+`reading.py` makes these from YAML, with errors that name the line. `CONTRACT` and `FIELD` describe
+every key; the documentation's tables are made from them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from headwater.filters import RegexFilter
+from headwater.pipeline.contracts.kinds import Kind, Unit
+
+#: Columns that every silver table has besides the fields.
+OWN_COLUMNS = (
+    "_offset",
+    "_topic",
+    "_timestamp",
+    "_protocol",
+    "_publisher",
+    "_event_time",
+    "_rest",
+    "date",
+)
+#: Values that are checked by a pattern are at most so long, unless max_length says otherwise: a
+#: pattern may take very long for a long text.
+PATTERN_LENGTH = 1024
+MOST_PATTERN_LENGTH = 4096
+MOST_BYTES = 16 * 1024 * 1024
+#: Objects and arrays in each other. Spark's parser would run out of stack far above.
+MOST_DEPTH = 64
+MOST_NUMBER_LENGTH = 1000
+
+
+class Unknown(Enum):
+    """What happens to a field that nobody declared."""
+
+    EVOLVE = "evolve"
+    FREEZE = "freeze"
+    DISCARD_ROW = "discard_row"
+    DISCARD_VALUE = "discard_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that may be written in a contract."""
+
+    name: str
+    words: str
+    default: str
+    meaning: str
+
+
+CONTRACT = (
+    Key("name", "letters, digits and `_`", "the name of the file", "The table is `silver_<name>`."),
+    Key("version", "a whole number", "`1`", "Raise it when the contract changes."),
+    Key(
+        "topics",
+        "a PCRE pattern, or a list of topics",
+        "",
+        "Which topics it is for: those that the pattern matches as a whole. Where two contracts "
+        "claim a topic, the first by name has it.",
+    ),
+    Key("format", "`json`", "`json`", "How a value is written."),
+    Key("fields", "fields by name", "", "What a record consists of; see below."),
+    Key(
+        "key",
+        "a list of fields",
+        "",
+        "What a record is known by. A second one with the same key within `dedupe_window` is left "
+        "out. A record that lacks one of these fields has no key.",
+    ),
+    Key(
+        "event_time",
+        "a field of type timestamp",
+        "",
+        "When it happened. Without it, or without a value, that is when the broker took it.",
+    ),
+    Key(
+        "lateness",
+        "a duration",
+        "`10m`",
+        "A record whose event time is more than this before its arrival goes to the table `late`.",
+    ),
+    Key(
+        "future",
+        "a duration",
+        "`5m`",
+        "An event time more than this after the arrival is a violation.",
+    ),
+    Key(
+        "dedupe_window",
+        "a duration",
+        "`10m`",
+        "How long keys are remembered, by arrival. All contracts of a project share the longest.",
+    ),
+    Key(
+        "unknown",
+        "`evolve`, `freeze`, `discard_row` or `discard_value`",
+        "`evolve`",
+        "A field that nobody declared: becomes a new column (`evolve`); is a violation (`freeze`); "
+        "puts the record into quarantine under the rule `discard_row`, without being an error "
+        "(`discard_row`); is left out of the row (`discard_value`).",
+    ),
+    Key(
+        "max_bytes",
+        "a size",
+        "`1MiB`",
+        "A larger value is a violation, and is not looked into.",
+    ),
+    Key("doc", "a text", "", "What it is for."),
+)
+
+FIELD = (
+    Key("type", "a type", "", "See the types."),
+    Key("required", "`true` or `false`", "`false`", "Whether it has to be there and not be null."),
+    Key("min", "a value of the type", "", "The smallest allowed value."),
+    Key("max", "a value of the type", "", "The largest allowed value."),
+    Key("pattern", "a regular expression", "", "Matches the whole text. For strings."),
+    Key("one_of", "a list of values", "", "All allowed values."),
+    Key("min_length", "a whole number", "", "The fewest characters, or items of an array."),
+    Key(
+        "max_length",
+        "a whole number",
+        f"`{PATTERN_LENGTH}` if there is a pattern",
+        "The most characters, or items of an array.",
+    ),
+    Key("unit", "`s`, `ms` or `us`", "", "The timestamp is a number since 1970, of this unit."),
+    Key("fields", "fields by name", "", "The fields of a struct, or of an array's structs."),
+    Key("column", "a name", "the name of the field", "What the column is called."),
+    Key("doc", "a text", "", "What it is."),
+)
+
+#: Why a record may be in quarantine, in the order in which they are looked for.
+RULES = {
+    "contract": "no contract is for its topic any more",
+    "size": "the value is larger than `max_bytes`",
+    "utf8": "the value is not UTF-8",
+    "json": f"the value is not JSON, has a key twice, or is nested deeper than {MOST_DEPTH} levels",
+    "object": "the value is JSON, but no object",
+    "required": "a required field is missing or null",
+    "type": "a value is of another type",
+    "length": "a text or an array is too short or too long",
+    "range": "a value is below `min` or above `max`",
+    "pattern": "a text does not match `pattern`",
+    "one_of": "a value is none of `one_of`",
+    "unknown": "there is a field that nobody declared, and `unknown` is `freeze`",
+    "discard_row": "the same, and `unknown` is `discard_row`",
+    "future": "the event time is more than `future` after the arrival",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    kind: Kind
+    column: str
+    required: bool = False
+    minimum: Any = None
+    maximum: Any = None
+    pattern: str | None = None
+    one_of: tuple[Any, ...] | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    unit: Unit | None = None
+    fields: "tuple[Field, ...]" = ()
+    doc: str = ""
+
+    @property
+    def longest(self) -> int | None:
+        if self.max_length is None and self.pattern is not None:
+            return PATTERN_LENGTH
+        return self.max_length
+
+    def range_words(self) -> str:
+        low, high = _shown(self.minimum), _shown(self.maximum)
+        if self.minimum is None:
+            return f"at most {high}"
+        return f"at least {low}" if self.maximum is None else f"from {low} to {high}"
+
+    def length_words(self) -> str:
+        what = "items" if self.kind.name == "array" else "characters"
+        least, most = self.min_length, self.longest
+        if least is None:
+            return f"at most {most} {what}"
+        return f"at least {least} {what}" if most is None else f"{least} to {most} {what}"
+
+    def choice_words(self) -> str:
+        return "one of " + ", ".join(_shown(each) for each in self.one_of or ())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    name: str
+    topics: "Topics"
+    fields: tuple[Field, ...]
+    version: int = 1
+    key: tuple[str, ...] = ()
+    event_time: str | None = None
+    lateness: float = 600.0
+    future: float = 300.0
+    dedupe_window: float = 600.0
+    unknown: Unknown = Unknown.EVOLVE
+    max_bytes: int = 1024 * 1024
+    doc: str = ""
+    file: Path = field(default=Path(), compare=False)
+
+    @property
+    def table(self) -> str:
+        return f"silver_{self.name}"
+
+    def field(self, name: str) -> Field:
+        return next(each for each in self.fields if each.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """A pattern, or some topics."""
+
+    pattern: str | None = None
+    names: tuple[str, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        if self.pattern is None:
+            return topic in self.names
+        return RegexFilter.parse(self.pattern).matches(topic)
+
+    @property
+    def regex(self) -> str:
+        """A pattern for the whole topic, for PCRE and for Java."""
+        if self.pattern is not None:
+            return f"(?:{self.pattern})"
+        return "(?:" + "|".join(re.sub(r"([^\w/])", r"\\\1", each) for each in self.names) + ")"
+
+    def shared_with(self, other: "Topics") -> str | None:
+        """A topic or pattern that both have, if it is easily seen."""
+        if self.pattern is not None and self.pattern == other.pattern:
+            return self.pattern
+        both = [each for each in self.names if other.matches(each)]
+        both += [each for each in other.names if self.matches(each)]
+        return both[0] if both else None
+
+
+def contract_of(contracts: Sequence[Contract], topic: str) -> Contract | None:
+    """The contract for a topic: the first by name."""
+    return next((each for each in contracts if each.topics.matches(topic)), None)

@@ -1,0 +1,71 @@
+"""Movers: topics that have more, or less, traffic than they usually have.
+
+    minute                    the last minute that is over
+    topic, count              and its messages in that minute
+    mean, deviation           of its counts in the minutes before, up to an hour; none counts as 0
+    ratio                     count by mean; null for a topic that was not there before
+    score                     how many deviations the count is away from the mean
+    rank                      1 for the topic that has moved most
+
+A deviation is taken for at least the square root of the mean, and for at least 1: what arrives at
+random varies by so much, and a topic with one message a minute has not moved when it has two.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PROPERTIES = {"headwater.trigger": "10 seconds"}
+MINUTES = 60
+TOP = 20
+
+
+def frame() -> "DataFrame":
+    """The table, from that of `traffic`."""
+    from pyspark.sql import SparkSession
+
+    return rows(SparkSession.active().read.table("traffic"))
+
+
+def rows(traffic: "DataFrame", minutes: int = MINUTES, top: int = TOP) -> "DataFrame":
+    """The table, from the rows of `traffic`."""
+    from pyspark.sql import Window
+    from pyspark.sql.functions import broadcast, col, expr, row_number
+
+    # The newest minute is still growing.
+    ends = traffic.groupBy().agg(
+        expr("max(minute) - INTERVAL 1 MINUTE").alias("last"),
+        expr("min(minute)").alias("begin"),
+    )
+    ends = ends.withColumn("begin", expr(f"greatest(begin, last - INTERVAL {minutes} MINUTES)"))
+    recent = traffic.join(broadcast(ends), expr("minute BETWEEN begin AND last"))
+    counts = recent.groupBy("topic", "minute", "last", "begin").agg(expr("sum(count)").alias("n"))
+    before = "IF(minute < last, n, 0)"
+    topics = counts.groupBy("topic", "last", "begin").agg(
+        expr("sum(IF(minute = last, n, 0))").alias("count"),
+        expr(f"sum({before})").alias("total"),
+        expr(f"sum(double({before}) * {before})").alias("squares"),
+    )
+    known = topics.withColumn(
+        "minutes", expr("(unix_seconds(last) - unix_seconds(begin)) / 60")
+    ).where("minutes >= 1")
+    measured = known.withColumn("mean", expr("total / minutes")).withColumn(
+        "deviation", expr("sqrt(greatest(squares / minutes - mean * mean, 0))")
+    )
+    scored = measured.withColumn(
+        "score", expr("(count - mean) / greatest(deviation, sqrt(mean), 1)")
+    )
+    ranked = scored.withColumn(
+        "rank", row_number().over(Window.orderBy(expr("abs(score)").desc(), "topic"))
+    )
+    return ranked.where(col("rank") <= top).select(
+        col("last").alias("minute"),
+        "topic",
+        "count",
+        "mean",
+        "deviation",
+        expr("IF(mean > 0, count / mean, NULL)").alias("ratio"),
+        "score",
+        "rank",
+    )

@@ -1,0 +1,125 @@
+"""Parquet files that Spark has written, and what Delta wants to know of them.
+
+Spark writes a batch below a directory of its own, one directory level per partition column:
+
+    <staged>/date=2026-01-31/topic_group=shop%2Fold/part-00000-….parquet
+
+Names of directories are escaped by Spark (`%2F`). `survey` reads the footers, not the data.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+#: Spark's directory for rows whose partition column is null.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: The columns that say which part of the log a row came from.
+OFFSETS = ("offset", "_offset")
+
+Bound = int | date | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file that is written, but not part of a table yet."""
+
+    path: Path
+    #: The directories between the table and the file, as they are on disk.
+    folder: Path
+    rows: int
+    bytes: int
+    partition: Mapping[str, str | None]
+    low: Mapping[str, Bound]
+    high: Mapping[str, Bound]
+    nulls: Mapping[str, int]
+
+    def action(self, name: str) -> AddAction:
+        """The line of Delta's log for this file, which then has this name in its folder."""
+        stats = {
+            "numRecords": self.rows,
+            "minValues": {column: _written(value) for column, value in self.low.items()},
+            "maxValues": {column: _written(value, up=True) for column, value in self.high.items()},
+            "nullCount": dict(self.nulls),
+        }
+        return AddAction(
+            path=(self.folder / name).as_posix(),  # deltalake encodes it
+            size=self.bytes,
+            partition_values=self.partition,
+            modification_time=int(time.time() * 1000),
+            data_change=True,
+            stats=json.dumps(stats),
+        )
+
+
+def survey(staged: Path) -> Iterator[Staged]:
+    """The files below a directory that Spark has written. Those without rows are left out."""
+    for path in sorted(staged.rglob("*.parquet")):
+        metadata = pq.read_metadata(path)
+        if metadata.num_rows:
+            low, high, nulls = _bounds(metadata)
+            folder = path.parent.relative_to(staged)
+            size = path.stat().st_size
+            partition = partition_of(folder)
+            yield Staged(path, folder, metadata.num_rows, size, partition, low, high, nulls)
+
+
+def partition_of(folder: Path) -> dict[str, str | None]:
+    pairs = (part.split("=", 1) for part in folder.parts)
+    return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
+
+
+def _bounds(metadata: Any) -> tuple[dict[str, Bound], dict[str, Bound], dict[str, int]]:
+    """The smallest and the largest value of each column that has an order worth knowing, and how
+    many of its values are null."""
+    low: dict[str, Bound] = {}
+    high: dict[str, Bound] = {}
+    nulls: dict[str, int] = {}
+    for index, name in _ordered(metadata.schema.to_arrow_schema()).items():
+        groups = [
+            metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)
+        ]
+        known = [group.statistics for group in groups if group.statistics is not None]
+        if len(known) < len(groups) or not all(each.has_null_count for each in known):
+            continue
+        nulls[name] = sum(each.null_count for each in known)
+        bounded = [each for each in known if each.has_min_max]
+        if bounded and len(bounded) == len(known):
+            low[name] = min(each.min for each in bounded)
+            high[name] = max(each.max for each in bounded)
+    return low, high, nulls
+
+
+def _ordered(schema: Any) -> dict[int, str]:
+    """Whole numbers, dates and times among the columns, by their index in the file."""
+    found, index = {}, 0
+    for field in schema:
+        kind = field.type
+        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            found[index] = field.name
+        index += _leaves(kind)
+    return found
+
+
+def _leaves(kind: Any) -> int:
+    """How many columns of the file a column of the table takes."""
+    if pa.types.is_nested(kind):
+        return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+    return 1
+
+
+def _written(value: Bound, up: bool = False) -> int | str:
+    """As Delta writes it. Times have milliseconds there, so an upper bound is rounded up."""
+    if isinstance(value, datetime):
+        value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        value += timedelta(microseconds=-value.microsecond % 1000 if up else 0)
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value

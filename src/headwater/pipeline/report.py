@@ -1,0 +1,59 @@
+"""Tells others how a pipeline is doing: once a second, to a file, to the broker, and to a view.
+
+The broker keeps the last report for its console. Without a broker nothing is lost but that.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from headwater.errors import HeadwaterError
+from headwater.pipeline import state as states
+from headwater.pipeline.project import Project
+from headwater.spark.broker import Broker
+
+EVERY = 1.0
+#: Shows a state to a person, or prints it.
+View = Callable[[dict[str, Any]], None]
+
+
+class Reporter:
+    """A thread that looks at the state, as long as this lasts."""
+
+    def __init__(
+        self, project: Project, broker: Broker, look: Callable[[], dict[str, Any]], view: View
+    ) -> None:
+        self._project, self._look, self._view = project, look, view
+        # A report that does not arrive is not worth waiting for.
+        self._broker = replace(broker, retries=0, interval=0.0)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY):
+            self._tell()
+        self._tell()
+
+    def _tell(self) -> None:
+        with contextlib.suppress(Exception):  # it only says how the others do
+            state = self._look()
+            states.save(self._project.state, state)
+            self._view(state)
+            with contextlib.suppress(HeadwaterError):
+                self._broker.report(self._project.name, state)

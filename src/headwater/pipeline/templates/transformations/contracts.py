@@ -1,0 +1,5 @@
+"""Silver: what fits a contract in contracts/ becomes typed rows; the rest goes to quarantine."""
+
+from headwater.pipeline import contracts
+
+contracts.define()

@@ -1,0 +1,50 @@
+"""Examples of your own tables: change them, or throw them away."""
+
+from pyspark import pipelines as dp
+from pyspark.sql.functions import col, concat, lit, window
+
+from headwater.pipeline import bronze as source
+
+
+# Plain SQL over a table of this project. It is computed anew when bronze has changed.
+@dp.materialized_view(table_properties={"headwater.trigger": "10 seconds"})
+def topics():
+    return spark.sql(  # noqa: F821  (the runner provides `spark`)
+        """
+        SELECT topic, count(*) AS records, sum(length(value)) AS bytes, max(timestamp) AS last_seen
+        FROM bronze
+        WHERE NOT startswith(topic, 'headwater/')
+        GROUP BY topic
+        """
+    )
+
+
+# A stream over a table of this project: rows are added as they come.
+@dp.table(name="large_records")
+def large_records():
+    records = spark.readStream.table("bronze")  # noqa: F821
+    return records.where("length(value) > 65536").selectExpr(
+        "offset", "topic", "length(value) AS bytes", "timestamp"
+    )
+
+
+# A stream over the log, counted by minute; a row is replaced while its minute lasts.
+@dp.table(table_properties={"headwater.keys": "minute,protocol", "headwater.trigger": "5 seconds"})
+def minutes():
+    return (
+        source.frame()
+        .withWatermark("timestamp", "1 minute")
+        .groupBy(window("timestamp", "1 minute").start.alias("minute"), "protocol")
+        .count()
+    )
+
+
+# A sink back to a topic: whoever subscribes to notices/large hears of large records.
+dp.create_sink("notices", "headwater", source.sink_options())
+
+
+@dp.append_flow(target="notices", name="notices")
+def notices():
+    large = spark.readStream.table("large_records")  # noqa: F821
+    text = concat(col("topic"), lit(" has a record of "), col("bytes"), lit(" bytes"))
+    return large.select(lit("notices/large").alias("topic"), text.cast("binary").alias("value"))

@@ -1,0 +1,105 @@
+"""The console is a process of its own: what becomes of it when it, or the broker, dies."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import httpx
+
+from tests.console.stand import MARK, client_of, console_of, publish
+from tests.e2e.process import BrokerProcess, eventually
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(each.parent.name))
+    return found
+
+
+def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
+    with console_of(tmp_path / "data") as broker, client_of(broker) as client:
+        assert client.get("/healthz").status_code == 200
+        (child,) = children(broker.pid)
+        os.kill(child, signal.SIGKILL)
+        publish(broker, "still", b"works")
+        for _ in eventually(20):
+            try:
+                if client.get("/api/v1/topics/still").status_code == 200:
+                    break
+            except httpx.HTTPError:
+                continue
+        assert children(broker.pid) != [child]
+        assert "the console has ended with code -9; it starts again" in broker.log
+
+
+def test_it_ends_with_the_broker(tmp_path: Path) -> None:
+    broker = console_of(tmp_path / "data").start()
+    with client_of(broker) as client:
+        assert client.get("/healthz").status_code == 200
+    (child,) = children(broker.pid)
+    assert broker.stop() == 0
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_it_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
+    broker = console_of(tmp_path / "data").start()
+    with client_of(broker) as client:
+        assert client.get("/healthz").status_code == 200
+    (child,) = children(broker.pid)
+    broker.kill()
+    for _ in eventually():
+        if not Path(f"/proc/{child}").exists():
+            break
+
+
+def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with console_of(tmp_path / "one") as first:
+        taken = f"127.0.0.1:{first.ports['console']}"
+        second = console_of(tmp_path / "two", HEADWATER_LISTEN_CONSOLE=taken)
+        try:
+            second.start()
+        except RuntimeError as error:
+            assert "cannot listen for console" in str(error)
+            assert '[listen] console = "host:port"' in str(error)
+        else:
+            raise AssertionError("it did start")
+
+
+def test_whoever_changes_something_is_in_the_log(tmp_path: Path) -> None:
+    with console_of(tmp_path / "data") as broker, client_of(broker) as client:
+        client.post("/api/v1/topics/a%2Fb/messages", json={"text": "x"}, headers=MARK)
+        line = "console: POST /api/v1/topics/a/b/messages by anyone from 127.0.0.1"
+        for _ in eventually():
+            if line in broker.log:
+                break
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    broker = JsonBroker(tmp_path / "data")
+    with broker:
+        broker.psmb().close()
+        for _ in eventually():
+            lines = [json.loads(line) for line in broker.errors]
+            gone = [each for each in lines if each.get("event") == "gone"]
+            if gone:
+                break
+        connected = next(each for each in lines if each.get("event") == "connected")
+        assert connected["protocol"] == "psmb" and connected["level"] == "debug"
+        assert connected["address"].startswith("127.0.0.1:") and connected["time"].endswith("Z")
+        assert gone[0]["connection"] == connected["connection"]
+        for _ in range(60):
+            broker.psmb().close()
+    lines = [json.loads(line) for line in broker.errors]
+    events = [each for each in lines if each.get("event") == "connected"]
+    assert len(events) <= 20, "lines of one cause are limited"
+
+
+class JsonBroker(BrokerProcess):
+    arguments = ("--log-format", "json")

@@ -1,0 +1,196 @@
+"""What may go wrong while a pipeline runs, and what keeps it going."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import HeadwaterError
+from headwater.pipeline import runner as running
+from headwater.pipeline.backfill import backfill
+from headwater.pipeline.checking import check
+from headwater.pipeline.runner import Runner, only_runner
+from headwater.pipeline.status import status_of
+from headwater.pipeline.upkeep import keep
+from tests.e2e.process import eventually
+from tests.pipeline.conftest import BRONZE, Workbench
+from tests.spark.conftest import numbered
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+class Continuous:
+    """A pipeline that runs in a thread."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self.runner = Runner(workbench.project, workbench.spark)
+        self._thread = threading.Thread(target=self._run)
+        self.well: bool | None = None
+
+    def _run(self) -> None:
+        self.well = self.runner.run()
+
+    def __enter__(self) -> Runner:
+        self._thread.start()
+        return self.runner
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def of(state: dict[str, Any], name: str) -> Any:
+    found = {each["name"]: each for each in state["tables"]}
+    return found.get(name, {"rows": 0, "error": None})  # it may not be loaded yet
+
+
+CONTINUOUS = """
+from pathlib import Path
+from pyspark import pipelines as dp
+from headwater.pipeline import bronze as source
+from headwater.pipeline.flows import Shared
+
+FLAG = Path({flag!r})
+
+@dp.table(
+    partition_cols=source.PARTITION_COLUMNS, table_properties={{"headwater.trigger": "0 seconds"}}
+)
+def bronze():
+    return source.frame()
+
+def part(remainder):
+    def select(batch):
+        if FLAG.exists():
+            raise ValueError("the flag is up")
+        return batch.where(f"offset % 2 = {{remainder}}").select("offset", "topic")
+    return select
+
+for name, remainder in (("even", 0), ("odd", 1)):
+    def function(remainder=remainder):
+        return part(remainder)(source.frame())
+    function.__name__ = name
+    function.shared = Shared("halves", source.frame, part(remainder))
+    dp.table(function)
+
+@dp.table
+def copy():
+    return spark.readStream.table("bronze").select("offset")
+
+@dp.materialized_view(table_properties={{"headwater.trigger": "0 seconds"}})
+def counts():
+    return spark.table("copy").groupBy().count()
+"""
+
+
+def test_it_runs_on_and_one_failure_stops_nobody_else(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "FIRST_PAUSE", 0.2)
+    flag, stand = tmp_path / "flag", workbench.stand
+    flag.touch()
+    workbench.define(CONTINUOUS.format(flag=str(flag)))
+    stand.append("shop/orders", *numbered(0, 10))
+    with Continuous(workbench) as runner:
+        for _ in eventually(60):
+            state = runner.look()
+            if of(state, "copy")["rows"] == 10 and of(state, "even")["error"]:
+                break
+        assert of(state, "even")["error"].startswith("ValueError: the flag is up")
+        assert of(state, "bronze")["state"] == "running"
+        flag.unlink()
+        with pytest.raises(HeadwaterError, match="the pipeline bench runs already"):
+            Runner(workbench.project, workbench.spark, once=True).run()
+        stand.append("shop/orders", *numbered(10, 20))
+        keep(workbench.table("bronze"))
+        stand.append("shop/orders", *numbered(20, 30))
+        for _ in eventually(60):
+            state = runner.look()
+            if [of(state, name)["rows"] for name in ("copy", "even", "odd")] == [30, 15, 15]:
+                break
+        for _ in eventually(30):
+            if workbench.rows("counts") == [{"count": 30}]:
+                break
+        assert status_of(workbench.project)["running"]
+        began = time.monotonic()
+    assert time.monotonic() - began < 15
+    assert workbench.column("offset", "copy") == list(range(30))
+    assert workbench.column("offset", "even") == list(range(0, 30, 2))
+    state = status_of(workbench.project)
+    assert not state["running"] and of(state, "bronze")["rows"] == 30
+    assert len({row["query"] for row in workbench.rows("audit")}) == 3
+
+
+def test_what_fails_for_good_is_said(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "FIRST_PAUSE", 0.01)
+    workbench.define(
+        BRONZE
+        + """
+@dp.table
+def wrong():
+    return source.frame().select("offset", "no_such_column")
+
+@dp.materialized_view
+def bad():
+    return spark.sql("SELECT raise_error('boom') AS x FROM bronze")
+"""
+    )
+    workbench.stand.append("a", b"1")
+    runner = Runner(workbench.project, workbench.spark, once=True)
+    assert not runner.run()
+    state = runner.state.as_dict()
+    assert of(state, "bronze")["state"] == "done"
+    assert of(state, "wrong")["state"] == "failed"
+    assert "no_such_column" in of(state, "wrong")["error"]
+    assert "boom" in of(state, "bad")["error"]
+    report = check(workbench.project, workbench.spark)
+    assert "log → bronze (table)" in report.lines
+    (error,) = report.errors
+    assert error.startswith("definitions.py, line ") and "no_such_column" in error
+
+
+def test_retention_leaves_a_gap_that_is_noted(workbench: Workbench) -> None:
+    stand = workbench.stand
+    workbench.define()
+    stand.append("a", *numbered(0, 3))
+    workbench.run()
+    for _ in range(4):
+        stand.append("a", *[b"x" * 1000] * 100)
+    start = stand.drop_oldest()
+    runner = workbench.run()
+    end = stand.flight.log().end
+    assert workbench.column("offset") == [0, 1, 2, *range(start, end)]
+    gap = of(runner.state.as_dict(), "bronze")["gap"]
+    assert gap == f"the offsets 3 to {start - 1} were dropped by the log's retention"
+    gaps = [row for row in workbench.rows("audit") if row["rows"] == 0]
+    assert [(row["first"], row["last"]) for row in gaps] == [(3, start - 1)]
+
+
+def test_tables_are_rebuilt_and_filled(workbench: Workbench) -> None:
+    stand, spark = workbench.stand, workbench.spark
+    workbench.define()
+    stand.append("a", *numbered(0, 20))
+    workbench.run()
+    workbench.run(refresh=["bronze"])
+    assert workbench.column("offset") == list(range(20))
+    workbench.table().delta().delete("offset BETWEEN 5 AND 9")
+    assert len(workbench.rows()) == 15
+    filled = backfill(workbench.project, spark, "bronze", "3", "8")
+    assert (filled.start, filled.end, filled.rows) == (3, 8, 3)
+    assert backfill(workbench.project, spark, "bronze", None, None).rows == 2
+    assert backfill(workbench.project, spark, "bronze", None, None).rows == 0
+    assert workbench.column("offset") == list(range(20))
+    with pytest.raises(HeadwaterError, match="there is no table nothing"):
+        Runner(workbench.project, spark, once=True).run(["nothing"])
+
+
+def test_two_cannot_run_at_once(workbench: Workbench) -> None:
+    workbench.define()
+    with only_runner(workbench.project):
+        second = pytest.raises(HeadwaterError, match="runs already")
+        with second, only_runner(workbench.project):
+            pass
+    with only_runner(workbench.project):
+        pass

@@ -55,7 +55,7 @@ class Shop:
             "quantity": number % 9 + 1,
             "currency": "EUR",
             "status": "paid",
-            "ordered_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "placed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         return json.dumps(order).encode()
 

@@ -76,7 +76,7 @@ def _order(number: int) -> bytes:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return (
         b'{"order_id":"o-%d","customer":"c-%d","amount":%d.5,"quantity":%d,"currency":"EUR",'
-        b'"status":"paid","ordered_at":"%s"}'
+        b'"status":"paid","placed_at":"%s"}'
     ) % (number, number % 1000, number % 100, number % 9 + 1, now.encode())
 
 

@@ -29,7 +29,7 @@ class Running:
 
     def cut(self) -> None:
         """All connections are lost."""
-        for connection in list(self.connections.open):
+        for connection in list(self.connections.open.values()):
             connection.transport.abort()
 
 

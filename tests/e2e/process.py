@@ -17,6 +17,7 @@ from typing import Self
 from headwater.protocols import REGISTRY, bpsp, psmb
 
 PATIENCE = 10.0
+_SERVE = (sys.executable, "-m", "headwater", "serve")
 LISTENERS = (*REGISTRY, "any", "flight")
 APP, SECRET = "shop", "a secret of a test, long enough"
 #: An app of Prism and a secret of CrystalConnector, so that clients of all five can connect.
@@ -69,8 +70,7 @@ class BrokerProcess:
     def start(self) -> Self:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", "serve", "--data", str(self.data), "--verbose"]
-            + list(self.arguments),
+            [*_SERVE, "--data", str(self.data), "--verbose", *self.arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

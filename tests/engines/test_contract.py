@@ -191,3 +191,37 @@ def test_congestion_is_told_and_relieved(opener: Opener, tmp_path: Path) -> None
         await engine.close()
 
     asyncio.run(check())
+
+
+def test_counting_says_what_reading_would(opener: Opener, tmp_path: Path) -> None:
+    async def fill(engine: Engine) -> None:
+        for number in range(120):
+            for topic in ("a", "b", "c")[: number % 3 + 1]:
+                engine.append(run_of(*[b"x" * 700] * (number % 5 + 1), topic=topic))
+            if number % 7 == 0:
+                await durable(engine, engine.end)
+        await durable(engine, engine.end)
+
+    async def compare(engine: Engine) -> None:
+        def wanted(topic: str) -> bool:
+            return topic in ("b", "c")
+
+        for start in range(0, engine.watermark, 37):
+            batches = await everything(engine, wanted, start)
+            count, counted, oldest = await engine.count(start, wanted, 10)
+            assert count == sum(len(batch.run) for batch in batches)
+            assert counted == engine.watermark
+            assert oldest == (batches[0].timestamp if batches else None)
+        assert (await engine.count(0, lambda topic: False, 10))[0] == 0
+        assert (await engine.count(0, wanted, 0))[1] < engine.watermark, "no time, no count"
+
+    async def check() -> None:
+        engine = await opener(tmp_path)
+        await fill(engine)
+        await compare(engine)
+        await engine.close()
+        engine = await opener(tmp_path)
+        await compare(engine)
+        await engine.close()
+
+    asyncio.run(check())

@@ -279,7 +279,7 @@ def test_retention_during_a_read_is_told(tmp_path: Path) -> None:
     with BrokerProcess(
         tmp_path / "data",
         HEADWATER_LOG_SEGMENT_BYTES="1MiB",
-        HEADWATER_LOG_RETENTION_BYTES="4MiB",
+        HEADWATER_LOG_RETENTION_BYTES="40MiB",  # several of the pieces that it is sent in
     ) as broker:
         client = Client(broker.ports["flight"])
 
@@ -287,13 +287,13 @@ def test_retention_during_a_read_is_told(tmp_path: Path) -> None:
             batch = rows(*[("a", os.urandom(1000)) for _ in range(1000)])
             client.put(batch, do="append", producer="p", sequence=sequence)
 
-        for number in range(30):
+        for number in range(50):
             append(number)
         start, end = client.act("log")["start"], client.act("log")["end"]
         chunks = client.chunks(start=start, end=end)
         seen = next(chunks).column("offset").to_pylist()
         with pytest.raises(flight.FlightServerError, match="are no longer in the log"):
-            for number in range(30, 200):
+            for number in range(50, 300):
                 append(number)
                 if client.act("log")["start"] > end:
                     break

@@ -90,8 +90,9 @@ def agree(spark: SparkSession, records: list[Record]) -> list[Verdict]:
     """Compare Spark with the definition, record by record."""
     expected = [verdict(CONTRACTS, each) for each in records]
     for one, want, got in zip(records, expected, judged(spark, records), strict=True):
-        rule = None if got["_broken"] is None else got["_broken"]["rule"]
-        reason = None if got["_broken"] is None else got["_broken"]["reason"]
+        broken = got["_broken"]
+        rule = None if broken is None else broken["rule"]
+        reason: str = "" if broken is None else broken["reason"]
         told = (one.value[:300], want, got["_broken"])
         decided = (got["_verdict"], got["contract"], rule)
         assert decided == (want.place, want.contract, want.rule), told
@@ -142,6 +143,7 @@ EXAMPLES: list[tuple[bytes, str | None]] = [
     (b"\xff\xfe", "utf8"),
     (b'{"id":1,"shop":"\xed\xa0\x80"}', "utf8"),
     (b'{"id":1,"shop":"\\ud800"}', "json"),
+    (b'{"id":1,"x":["\\ud800"]}', "json"),
     (b"\xef\xbb\xbf{}", "json"),
     (b'{"id":1}{"id":2}', "json"),
     (b'{"id":1},{"id":2}', "json"),
@@ -281,7 +283,7 @@ def _any_record(chance: random.Random) -> bytes:
 
 
 def _any_value(chance: random.Random, name: str) -> Any:
-    likely = {
+    likely: dict[str, list[Any]] = {
         "shop": ["north", "south-2", "a", "Ünder"],
         "price": [1, 2.5, -5.5, 1e9, 1e10, 0.1, 123456789.123456789],
         "at": ["2026-03-01T12:00:00Z", "2026-03-01T11:00:00-01:00", "2020-01-01T00:00:00Z"],
@@ -294,7 +296,23 @@ def _any_value(chance: random.Random, name: str) -> Any:
         "place": [{"lat": 1.5}, {"lat": 100}, {"name": 1}, {"lat": 0, "name": "x"}, []],
         "lines": [[{"sku": "a"}], [{"sku": 1}], [{}], [None], [{"sku": "a", "count": 1, "z": 1}]],
     }
-    anything = [None, True, 0, 1, -7, 1.5, 2**63, 2**70, 10**40, "", "x", "12", [], {}, [1]]
+    anything: list[Any] = [
+        None,
+        True,
+        0,
+        1,
+        -7,
+        1.5,
+        2**63,
+        2**70,
+        10**40,
+        "",
+        "x",
+        "12",
+        [],
+        {},
+        [1],
+    ]
     return chance.choice(likely.get(name, []) * 3 + anything)
 
 

@@ -93,6 +93,7 @@ def test_init_never_overwrites(tmp_path: Path) -> None:
     made = init.make(tmp_path / "my project")
     found = project.load(tmp_path / "my project")
     assert found.name == "my_project"
+    assert found.storage == tmp_path / "my project" / "storage"
     names = {each.name for each in found.definitions()}
     assert names == {"bronze.py", "contracts.py", "examples.py", "gold.py"}
     (contract,) = contracts.load(found.setting("contracts"))

@@ -1,7 +1,10 @@
 """Projects that run on a real Spark, against a real broker."""
 
+import json
+
 import pytest
 
+from headwater.errors import HeadwaterError
 from tests.pipeline.conftest import BRONZE, Workbench
 from tests.spark.conftest import numbered
 
@@ -87,3 +90,60 @@ def test_tables_views_flows_and_sinks(workbench: Workbench) -> None:
     assert len(workbench.rows()) == 41
     assert workbench.table("totals").version == version
     assert len(stand.values("answers")) == 20
+
+
+PUBLISHED = (
+    BRONZE
+    + """
+@dp.table(table_properties={"headwater.keys": "topic", "headwater.publish": "stats/counts"})
+def counts():
+    return source.frame().where("topic LIKE 'shop/%'").groupBy("topic").count()
+"""
+)
+
+
+def test_rows_are_published_once(workbench: Workbench) -> None:
+    stand = workbench.stand
+    workbench.define(PUBLISHED)
+    workbench.define("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM counts;", "n.sql")
+    stand.append("shop/a", b"1", b"2")
+    workbench.run()
+    stand.append("shop/a", b"3")
+    stand.append("shop/b", b"1")
+    workbench.run()
+    found = {row["topic"]: row["count"] for row in workbench.rows("counts")}
+    assert found == {"shop/a": 3, "shop/b": 1}
+    assert workbench.rows("n") == [{"n": 2}]
+    published = [json.loads(value)["count"] for value in stand.values("stats/counts/shop/a")]
+    assert published == [2, 3]
+    # A batch that is repeated is in the table, and was published.
+    checkpoint = workbench.project.checkpoints / "counts"
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    newest.unlink()
+    workbench.run()
+    assert {row["topic"]: row["count"] for row in workbench.rows("counts")} == found
+    assert len(stand.values("stats/counts/shop/a")) == 2
+
+
+def test_plain_files_are_a_choice(workbench: Workbench) -> None:
+    workbench.settings["headwater.format"] = "parquet"
+    workbench.define(
+        BRONZE
+        + """
+@dp.materialized_view
+def topics():
+    return spark.table("bronze").groupBy("topic").count()
+"""
+    )
+    workbench.stand.append("a", *numbered(0, 5))
+    workbench.run()
+    workbench.stand.append("a", *numbered(5, 8))
+    workbench.run()
+    place = workbench.project.tables
+    read = workbench.spark.read.parquet
+    assert sorted(row.offset for row in read(str(place / "bronze")).collect()) == list(range(8))
+    assert [row["count"] for row in read(str(place / "topics")).collect()] == [8]
+    workbench.settings["headwater.format"] = "iceberg"
+    workbench.define()
+    with pytest.raises(HeadwaterError, match="this Spark has no such format: add its jar"):
+        workbench.run()

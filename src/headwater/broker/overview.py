@@ -1,7 +1,6 @@
 """What an operator can see of queues, and do to them. Everything here is plain data."""
 
 import base64
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.queue import Queue
 
-READ_BYTES = 4 * 1024 * 1024
-# Counting what waits reads the log; after this long it says how many there are at least.
+# Counting what waits looks through the log; after this long it says how many there are at least.
 COUNT_SECONDS = 0.5
 SHOWN_LETTERS = 20
 LETTER_BYTES = 4096
@@ -105,18 +103,11 @@ class Overview:
 
     async def _count(self, queue: "Queue", seconds: float) -> tuple[int, bool, int | None]:
         """How many messages wait, whether there may be more, and when the oldest came."""
-        wanted = wanting(queue.spec.filters)
-        position, stop = queue.position, self._engine.watermark
-        until = time.monotonic() + seconds
-        count, oldest = 0, None
-        while position < stop:
-            batches, position = await self._engine.read(position, wanted, READ_BYTES)
-            for batch in batches:
-                count += len(batch.run)
-                oldest = batch.timestamp if oldest is None else oldest
-            if time.monotonic() > until:
-                return count, position < stop, oldest
-        return count, False, oldest
+        stop = self._engine.watermark
+        count, counted, oldest = await self._engine.count(
+            queue.position, wanting(queue.spec.filters), seconds
+        )
+        return count, counted < stop, oldest
 
     def names(self) -> list[str]:
         return sorted({*self._engine.notes.queue_names(), *self._broker.queues})

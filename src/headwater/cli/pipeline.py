@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,14 +62,33 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
     from headwater.spark.session import session as spark_session
 
     given = {k: v for k, v in project.configuration.items() if k.startswith("spark.")}
-    spark = spark_session(
-        app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
-    )
+    with _errors_to(project.state / "spark.log"):
+        spark = spark_session(
+            app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
+        )
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
         # What fails is told in one line; Spark would tell it in a hundred.
         spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+@contextmanager
+def _errors_to(file: Path) -> Iterator[None]:
+    """Programs that are started meanwhile (Java, and all that it starts) write there what they have
+    to say, unless HEADWATER_DEBUG asks to see it."""
+    if os.environ.get("HEADWATER_DEBUG"):
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @app.command()

@@ -81,11 +81,11 @@ def _write(project: "Project", draft: str) -> Path:
 def _broker(project: "Project") -> "Broker":
     from headwater.pipeline.settings import PREFIX
     from headwater.spark.broker import Broker
-    from headwater.spark.options import Connection, parse
+    from headwater.spark.options import Sink, parse
 
     names = ("servers", "token", "tls.enabled", "tls.caFile")
     given = {name: project.configuration.get(PREFIX + name) for name in names}
-    return Broker.of(parse(Connection, {name: value for name, value in given.items() if value}))
+    return Broker.of(parse(Sink, {name: value for name, value in given.items() if value}))
 
 
 def redrive(
@@ -126,11 +126,12 @@ def redrive(
             return
         if count and not yes:
             typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
+        outcome: Outcome | None = None
         with progress_bar("redriving") as progress:
             if to is Target.TOPIC:
                 outcome = work.to_topic(selected, _broker(loaded), progress)
-            else:
-                outcome = work.to_tables(selected, progress) if count else None
+            elif count:
+                outcome = work.to_tables(selected, progress)
         _tell(outcome, count, as_json)
     finally:
         spark.stop()

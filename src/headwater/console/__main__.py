@@ -70,7 +70,9 @@ def main() -> None:
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
     # Ctrl-C is for the broker, which then ends this.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(_Server(config).serve(sockets=[listening]))
+    # uvloop where it is installed: it leaves more of the machine to the broker.
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(_Server(config).serve(sockets=[listening]))
 
 
 class _Server(uvicorn.Server):

@@ -145,6 +145,12 @@ class Engine(Protocol):
         An `offset` before `start` reads from `start`.
         """
 
+    async def count(
+        self, offset: int, wanted: Wanted, seconds: float
+    ) -> tuple[int, int, int | None]:
+        """How many durable messages with wanted topics there are from `offset` on, up to which
+        offset they were counted in about so many seconds, and when the oldest came."""
+
     # What follows may be called by any thread, and takes as long as it takes.
 
     def read_flat(

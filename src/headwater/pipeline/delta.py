@@ -55,18 +55,19 @@ _CONFIGURATION: Mapping[str, str | None] = {
     "delta.logRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
-#: How Spark writes files. Values are rarely the same, so a dictionary of them is lost work.
+#: How Spark writes files. These columns rarely repeat, so a dictionary of them is lost work.
 _WRITING = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",
-    "parquet.enable.dictionary#value": "false",
+    **{f"parquet.enable.dictionary#{name}": "false" for name in ("value", *OFFSETS)},
 }
 _SETTINGS = {
     # The old way to write times has no bounds in the footers, and not every reader has it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
-    # Otherwise each task sorts its rows by partition first.
+    # Otherwise each task sorts its rows by partition first, which takes as long as writing them.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.optimizer.plannedWrite.enabled": "false",
 }
 _COMMIT_TRIES = 10
 
@@ -77,7 +78,7 @@ class File:
 
     path: Path
     rows: int
-    partition: dict[str, str]
+    partition: dict[str, Any]
     #: `min` and `max`, each by column, as far as they are known.
     stats: dict[str, Any] = field(default_factory=dict)
     bytes: int = 0
@@ -173,10 +174,12 @@ class Table:
         if self._has(query, batch):
             return self._repeated(query, batch)
         with self._staged(frame, partition_by) as staged:
-            if not staged:
+            if not staged and self.exists:
                 return Written(0, 0, 0)
             with lock_of(self.path):
                 self._prepare(frame.schema, partition_by)
+                if not staged:  # it is there from now on, for those who look at it
+                    return Written(0, 0, 0)
                 adds = self._move(staged, _label(query, batch))
                 self._commit(adds, "append", _once(query, batch))
         return _written(staged)
@@ -205,11 +208,13 @@ class Table:
         if self._has(query, batch):
             return Written(0, 0, 0, repeated=True)
         rows = _last_of_each(frame.toArrow(), keys)
-        if not len(rows):
+        if not len(rows) and self.exists:
             return Written(0, 0, 0)
         same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
         with lock_of(self.path):
             self._prepare(frame.schema, ())
+            if not len(rows):
+                return Written(0, 0, 0)
 
             def merge() -> dict[str, Any]:
                 merger = self.delta().merge(

@@ -19,6 +19,6 @@ def make(directory: Path) -> list[Path]:
     name = re.sub(r"\W+", "_", directory.resolve().name).strip("_") or "pipeline"
     for template, target in made.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = template.read_text()
-        target.write_text(text.replace("{name}", name))
+        text = template.read_text().replace("{name}", name)
+        target.write_text(text.replace("{storage}", (directory.resolve() / "storage").as_uri()))
     return list(made.values())

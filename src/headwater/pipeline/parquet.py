@@ -8,10 +8,13 @@ Names of directories are escaped by Spark (`%2F`). `survey` reads the footers, n
 """
 
 import json
+import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,7 +28,11 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: The columns that say which part of the log a row came from.
 OFFSETS = ("offset", "_offset")
 
-Bound = int | date | datetime
+#: A longer text is cut in a bound, as Delta allows.
+MOST_TEXT = 64
+_BEHIND_ALL = "\U0010ffff"
+
+Bound = int | float | str | date | datetime | Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +106,25 @@ def _bounds(metadata: Any) -> tuple[dict[str, Bound], dict[str, Bound], dict[str
 
 
 def _ordered(schema: Any) -> dict[int, str]:
-    """Whole numbers, dates and times among the columns, by their index in the file."""
+    """Columns that Delta keeps bounds of, by their index in the file: all of them, because readers
+    take a bound that is missing for one that nothing fits."""
     found, index = {}, 0
     for field in schema:
-        kind = field.type
-        if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        if any(test(field.type) for test in _HAVE_BOUNDS):
             found[index] = field.name
-        index += _leaves(kind)
+        index += _leaves(field.type)
     return found
+
+
+_HAVE_BOUNDS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+    pa.types.is_boolean,
+)
 
 
 def _leaves(kind: Any) -> int:
@@ -116,8 +134,14 @@ def _leaves(kind: Any) -> int:
     return 1
 
 
-def _written(value: Bound, up: bool = False) -> int | str:
+def _written(value: Bound, up: bool = False) -> int | float | str:
     """As Delta writes it. Times have milliseconds there, so an upper bound is rounded up."""
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        return value[:MOST_TEXT] + (_BEHIND_ALL if up else "")
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has no other numbers
+        return sys.float_info.max if up else -sys.float_info.max
+    if isinstance(value, Decimal):
+        return float(value)
     if isinstance(value, datetime):
         value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         value += timedelta(microseconds=-value.microsecond % 1000 if up else 0)

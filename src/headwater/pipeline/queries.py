@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_TRIGGER = "1 second"
 #: A table that has every record of the log: an offset that it lacks was lost to retention.
 COMPLETE = "headwater.complete"
+#: Rows are also messages, below this topic.
+PUBLISH = "headwater.publish"
 
 _AUDIT = pa.schema(
     [
@@ -150,21 +152,24 @@ class Query:
     def _write(self, batch: "DataFrame", number: int) -> None:
         try:
             identity = query_id(self.checkpoint)
-            if not self.plan.shared:
-                self._write_table(self.plan.nodes[0], batch, identity, number)
+            (node, *others) = self.plan.nodes
+            if others or self.plan.shared or PUBLISH in node.properties:
+                self._write_more_than_once(batch, identity, number)
             else:
-                self._write_shared(batch, identity, number)
+                self._write_table(node, batch, identity, number)
             self.batches += 1
         except BaseException as error:
             self._error = error  # Spark makes many lines of it
             raise
 
-    def _write_shared(self, batch: "DataFrame", identity: str, number: int) -> None:
+    def _write_more_than_once(self, batch: "DataFrame", identity: str, number: int) -> None:
+        """Without computing it more than once."""
         kept = batch.persist()
         try:
             for node in self.plan.nodes:
-                assert node.shared is not None
-                self._write_table(node, node.shared.select(kept), identity, number)
+                shared = node.shared if self.plan.shared else None
+                rows = kept if shared is None else shared.select(kept)
+                self._write_table(node, rows, identity, number)
         finally:
             kept.unpersist()
 
@@ -174,7 +179,7 @@ class Query:
             written = table.upsert(rows, node.keys, identity, number)
         else:
             written = table.append(rows, identity, number, node.partition_by)
-        if prefix := node.properties.get("headwater.publish"):
+        if prefix := node.properties.get(PUBLISH):
             publish.rows(rows, prefix, f"{identity}/{node.name}", number)
         self._audit(node, identity, number, written)
         self._state.wrote(node.name, number, written)

@@ -83,10 +83,9 @@ class Redrive:
         self._quarantine = Table(self._tables / QUARANTINE)
         self._layer = Layer(contracts, storage / "state" / "contracts")
 
-    @property
-    def identity(self) -> str:
-        """The same for the same contracts and the same quarantine."""
-        text = repr((self._contracts, self._quarantine.version))
+    def identity(self, selected: Selected) -> str:
+        """The same for the same contracts, the same quarantine and the same choice."""
+        text = repr((self._contracts, self._quarantine.version, selected))
         return f"redrive/{sha256(text.encode()).hexdigest()[:16]}"
 
     def count(self, selected: Selected) -> int:
@@ -112,7 +111,7 @@ class Redrive:
     def to_tables(self, selected: Selected, progress: Progress) -> Outcome:
         if not self._contracts:
             raise HeadwaterError("the project has no contracts")
-        identity, judged = self.identity, self._judged(selected)
+        identity, judged = self.identity(selected), self._judged(selected)
         try:
             outcome = self._outcome(judged)
             fresh = judged.where("_fresh")
@@ -221,7 +220,7 @@ class Redrive:
             offsets = self._next_offsets(selected)
             if not offsets:
                 return Outcome(published, published=published)
-            name = sha256(repr((self.identity, offsets)).encode()).hexdigest()[:16]
+            name = sha256(repr((self.identity(selected), offsets)).encode()).hexdigest()[:16]
             self._note(name, offsets)
             published += self._publish(name, offsets, broker)
             progress(published, total)

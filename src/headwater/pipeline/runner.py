@@ -30,6 +30,7 @@ from headwater.pipeline.project import Project
 from headwater.pipeline.publish import broker_of
 from headwater.pipeline.queries import Query, plans
 from headwater.pipeline.report import Reporter, View
+from headwater.pipeline.settings import PREFIX
 from headwater.pipeline.state import State, TableState
 from headwater.pipeline.stores import Store
 from headwater.pipeline.upkeep import Upkeep
@@ -60,7 +61,8 @@ SETTINGS = {
 
 def configure(spark: "SparkSession", project: Project) -> None:
     """Let definitions see the project's settings."""
-    for name, value in project.configuration.items():
+    given = {**project.configuration, f"{PREFIX}storage": str(project.storage)}
+    for name, value in given.items():
         if not name.startswith("spark.") or spark.conf.isModifiable(name):
             spark.conf.set(name, value)
 

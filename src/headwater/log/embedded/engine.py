@@ -288,6 +288,13 @@ class EmbeddedEngine:
             self._readers, self._store.read, offset, wanted, max_bytes, self._watermark
         )
 
+    async def count(
+        self, offset: int, wanted: Wanted, seconds: float
+    ) -> tuple[int, int, int | None]:
+        return await self._loop.run_in_executor(
+            self._readers, self._store.count, offset, self._watermark, wanted, seconds
+        )
+
     def _retain(self) -> None:
         """Called by the writer's thread, now and then."""
         age = self._settings.retention_age

@@ -171,5 +171,6 @@ def from_footer(footer: Any, end: int, stop: int) -> Index:
     edges = zip([*bases[1:], end], [*positions[1:], stop], timestamps, counts, strict=True)
     for next_base, next_position, timestamp, count in edges:
         topics = None if count is None else tuple(topic for topic, _ in count)
-        index.add(next_base, next_position, timestamp, topics)
+        known = () if count is None or len(count) < 2 else [number for _, number in count]
+        index.add(next_base, next_position, timestamp, topics, known)
     return index

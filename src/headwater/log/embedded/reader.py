@@ -25,7 +25,6 @@ from headwater.log.embedded.segment import (
     Opened,
     Replaced,
     Segment,
-    ending_of,
     open_segment,
 )
 from headwater.log.engine import Wanted
@@ -138,16 +137,38 @@ class Log:
         self, segment: Segment, opened: Opened, first: int = 0
     ) -> Iterator[tuple[int, Mapping[str, int]]]:
         """How many messages of which topic each frame has, from the frame `first` on: from the
-        index or the footer, as far as they know."""
-        footer: list[list[tuple[str, int]] | None] = []
-        if segment.sealed:
-            footer = ending_of(segment, opened.file, self._identity)[1].column("topics").to_pylist()
+        index, as far as it knows."""
         for number in range(first, len(opened.index)):
-            told = footer[number] if footer else None
-            counts = opened.index.counts(number) if told is None else dict(told)
+            counts = opened.index.counts(number)
             if counts is None:
                 counts = record.count_topics(self._rows(segment, opened, number).table)
             yield number, counts
+
+    def count(
+        self, start: int, end: int, wanted: Wanted, seconds: float
+    ) -> tuple[int, int, int | None]:
+        """How many messages with wanted topics there are, up to which offset they were counted in
+        so many seconds, and when the oldest came. Whole frames are counted by the index."""
+        at, end = max(start, self.start), min(end, self.end)
+        total, until = 0, time.monotonic() + seconds
+        oldest: int | None = None
+        while at < end and time.monotonic() < until:
+            segment, opened = self._at(at)
+            number = opened.index.find(max(at, segment.base))
+            if number >= len(opened.index):
+                raise segment.damaged(at, segment.end, "the header of a frame is damaged")
+            base, stop = opened.index.bases[number], opened.index.bases[number + 1]
+            counts = opened.index.counts(number) if at <= base and stop <= end else None
+            if counts is None:
+                batches, _ = self.read_flat(at, wanted, 1, min(stop, end))
+                found = sum(map(len, batches))
+            else:
+                found = sum(count for topic, count in counts.items() if wanted(topic))
+            if found and oldest is None:
+                first, _ = self.read(at, wanted, 1, min(stop, end))
+                oldest = first[0].timestamp if first else None
+            total, at = total + found, min(stop, end)
+        return total, at, oldest
 
     def _walk(
         self, offset: int, end: int, wanted: Wanted, max_bytes: int, take: _Take[_Item]

@@ -25,13 +25,16 @@ def parse(text: str) -> Any:
     if is_too_deep(text):
         raise NotJson
     try:
-        return json.loads(
+        found = json.loads(
             text,
             object_pairs_hook=_object,
             parse_int=_whole,
             parse_float=_fraction,
             parse_constant=_refused,
         )
+        if "\\u" in text:  # half a character is a UnicodeEncodeError, which is a ValueError
+            json.dumps(found, ensure_ascii=False, default=str).encode()
+        return found
     except (ValueError, RecursionError):
         raise NotJson from None
 
@@ -50,9 +53,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise NotJson
-    for text in (*made, *made.values()):
-        if isinstance(text, str):
-            text.encode()  # half a character is a UnicodeEncodeError, which is a ValueError
     return made
 
 

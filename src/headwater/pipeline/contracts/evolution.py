@@ -89,7 +89,8 @@ class Evolution:
         for field, kind in found:
             kinds.setdefault(field, set()).add(kind)
         known = {each.field for each in self.columns}
-        taken = {each.column.lower() for each in (*self.columns, *self.contract.fields)}
+        taken = {each.column.lower() for each in self.columns}
+        taken |= {each.column.lower() for each in self.contract.fields}
         columns = list(self.columns)
         for field in sorted(kinds.keys() - known):
             column = column_of(field)[:128] if field else ""

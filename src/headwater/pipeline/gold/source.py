@@ -33,7 +33,6 @@ def stream(kind: str, **limits: object) -> "DataFrame":
     from pyspark.sql import SparkSession
 
     spark = SparkSession.active()
-    spark.dataSource.register(Condensed)
     options = {
         "subscribePattern": OTHERS,
         "startingOffsets": "earliest",

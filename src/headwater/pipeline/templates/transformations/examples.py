@@ -34,8 +34,9 @@ def minutes():
     return (
         source.frame()
         .withWatermark("timestamp", "1 minute")
-        .groupBy(window("timestamp", "1 minute").start.alias("minute"), "protocol")
+        .groupBy(window("timestamp", "1 minute"), "protocol")
         .count()
+        .selectExpr("window.start AS minute", "protocol", "count")
     )
 
 

@@ -19,7 +19,7 @@ class Scale:
     read_bytes: int = 1_000_000_000  # taken over Flight, beside a protocol's clients
     probe_rate: int = 2_000
     probe_seconds: float = 8.0
-    orders: int = 1_000_000  # through all tables of a pipeline
+    orders: int = 2_000_000  # through all tables of a pipeline
     lag_rate: int = 5_000
     lag_settle: float = 30.0  # before it is looked at
     lag_seconds: float = 30.0
@@ -39,7 +39,7 @@ QUICK = Scale(
     backlog=1_000_000,
     read_bytes=100_000_000,
     probe_seconds=2.0,
-    orders=200_000,
+    orders=600_000,
     lag_settle=10.0,
     lag_seconds=10.0,
 )

@@ -34,8 +34,8 @@ def targets(scale: Scale) -> list[Target]:
 
 
 def _of_the_pipeline(scale: Scale) -> list[Target]:
-    bronze = figure(PIPELINE, BRONZE, PIPELINE, Metric.RATE)
-    tables = figure(PIPELINE, ALL_TABLES, PIPELINE, Metric.RATE)
+    bronze = figure(PIPELINE, BRONZE, PIPELINE, Metric.BATCH_RATE)
+    tables = figure(PIPELINE, ALL_TABLES, PIPELINE, Metric.BATCH_RATE)
     behind = figure(PIPELINE, f"{LAG} at {scale.lag_rate:,} records/s", "bronze", Metric.LAG)
     cold = figure(PIPELINE, COLD, PIPELINE, Metric.READY)
     return [

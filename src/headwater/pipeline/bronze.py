@@ -9,6 +9,7 @@
 is no record that bronze cannot take.
 """
 
+import string
 from typing import TYPE_CHECKING
 
 from headwater.pipeline.settings import connection, setting
@@ -24,10 +25,14 @@ PARTITION_COLUMNS = ["date", "topic_group"]
 # In UTC, whatever the session's time zone.
 _DATE = "date_from_unix_date(CAST(floor(unix_micros(timestamp) / 86400000000) AS INT))"
 # A directory name that every tool can read. Topics of a device or a user may be many; those whose
-# first level is long share a directory by its beginning.
+# first level is long share a directory by its beginning. Most first levels can stay as they are,
+# and finding that out first is quicker: patterns would take a quarter of the time of bronze.
+_FIRST = "substring_index(topic, '/', 1)"
+_SAFE = string.ascii_letters + string.digits + "_.-"
 _GROUP = (
-    "CASE WHEN split_part(topic, '/', 1) = '' THEN '_' "
-    "ELSE substring(regexp_replace(split_part(topic, '/', 1), '[^A-Za-z0-9_.-]', '_'), 1, 64) END"
+    f"CASE WHEN {_FIRST} = '' THEN '_' "
+    f"WHEN length({_FIRST}) <= 64 AND translate({_FIRST}, '{_SAFE}', '') = '' THEN {_FIRST} "
+    f"ELSE substring(regexp_replace({_FIRST}, '[^{_SAFE}]', '_'), 1, 64) END"
 )
 
 

@@ -34,6 +34,8 @@ RULES: dict[str, set[str] | None] = {
     "wiring": None,
     "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file", "pipelines"},
     "spark": {"errors", "units"},
+    "pipeline": {"config", "errors", "filters", "flight.requests", "spark", "topics", "units"},
+    "demo": {"client", "config", "errors", "pipeline", "units"},
     "administration": SMALL
     | {"apps", "broker", "control", "log.timings", "pipelines", "transport"},
     "office": None,

@@ -115,8 +115,8 @@ def _sustained(audit: Path) -> float | None:
     rates = []
     for table in {each["table"] for each in noted}:
         batches = [each for each in noted if each["table"] == table and each["last"] is not None]
-        seconds = (batches[-1]["written_at"] - batches[0]["written_at"]).total_seconds()
         if len(batches) > 2:
+            seconds = (batches[-1]["written_at"] - batches[0]["written_at"]).total_seconds()
             rates.append((batches[-1]["last"] - batches[0]["last"]) / seconds)
     return min(rates, default=None)
 

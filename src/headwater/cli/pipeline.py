@@ -120,7 +120,12 @@ def run(
     ] = None,
     master: MasterOption = "local[*]",
     remote: Annotated[
-        str | None, typer.Option(help="Not supported: see the message.", hidden=True)
+        str | None,
+        typer.Option(
+            metavar="sc://HOST:PORT",
+            help="A Spark Connect server, which takes definitions through Spark's own "
+            "`spark-pipelines run` only.",
+        ),
     ] = None,
     servers: ServersOption = None,
     project: ProjectOption = None,

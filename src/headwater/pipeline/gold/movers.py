@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PROPERTIES = {"headwater.trigger": "10 seconds"}
+PROPERTIES = {"headwater.trigger": "30 seconds"}
 MINUTES = 60
 TOP = 20
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = ("protocol", "publisher", "first_seen")
-PROPERTIES = {"headwater.keys": ",".join(KEYS), "headwater.trigger": "5 seconds"}
+PROPERTIES = {"headwater.keys": ",".join(KEYS), "headwater.trigger": "10 seconds"}
 GAP_SECONDS, SILENCE_SECONDS = 10.0, 60.0
 #: Behind the newest message, so that no other message of the same instant is late.
 WATERMARK = "1 second"

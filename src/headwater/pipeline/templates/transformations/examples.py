@@ -10,7 +10,7 @@ spark = SparkSession.active()
 
 
 # Plain SQL over a table of this project. It is computed anew when bronze has changed.
-@dp.materialized_view(table_properties={"headwater.trigger": "10 seconds"})
+@dp.materialized_view(table_properties={"headwater.trigger": "30 seconds"})
 def topics():
     return spark.sql(
         """
@@ -23,7 +23,7 @@ def topics():
 
 
 # A stream over a table of this project: rows are added as they come.
-@dp.table(name="large_records")
+@dp.table(name="large_records", table_properties={"headwater.trigger": "10 seconds"})
 def large_records():
     records = spark.readStream.table("bronze")
     return records.where("length(value) > 65536").selectExpr(
@@ -32,7 +32,7 @@ def large_records():
 
 
 # A stream over the log, counted by minute; a row is replaced while its minute lasts.
-@dp.table(table_properties={"headwater.keys": "minute,protocol", "headwater.trigger": "5 seconds"})
+@dp.table(table_properties={"headwater.keys": "minute,protocol", "headwater.trigger": "10 seconds"})
 def minutes():
     return (
         source.frame()

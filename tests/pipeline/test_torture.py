@@ -1,0 +1,15 @@
+"""What a pipeline survives: kills of its driver, its Java and the broker."""
+
+from pathlib import Path
+
+import pytest
+
+from torture import pipeline
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.mark.timeout(400)
+def test_kills_of_the_driver_and_java(tmp_path: Path) -> None:
+    """The short form of `make torture-spark`: two kills, and the proof afterwards."""
+    print(pipeline.torture(tmp_path, cycles=2, seconds=2.0))

@@ -7,8 +7,9 @@ A part stands between `<!-- generated: name -->` and `<!-- end -->`; the rest is
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
+from headwater.pipeline import settings
+from headwater.pipeline.contracts import model
+from headwater.pipeline.contracts.model import Key
 from headwater.spark import options
 
 ROOT = Path(__file__).parent.parent
@@ -113,11 +117,32 @@ def help_of(path: list[str]) -> str:
     return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
 
 
+def _keys_table(keys: Sequence[Key]) -> str:
+    rows = [f"| `{each.name}` | {each.words} | {each.default} | {each.meaning} |" for each in keys]
+    return "\n".join(["| Key | Value | Default | Meaning |", "| --- " * 4 + "|", *rows])
+
+
+def rules() -> str:
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in model.RULES.items()]
+    return "\n".join(["| Rule | It is broken if |", "| --- | --- |", *rows])
+
+
+def project() -> str:
+    rows = [f"| `headwater.{name}` | {meaning} |" for name, meaning in settings.KNOWN.items()]
+    return "\n".join(["| Setting (`configuration:`) | Meaning |", "| --- | --- |", *rows])
+
+
+PIPELINE = ROOT / "docs" / "pipeline.md"
+
 PARTS = (
     Part(ROOT / "docs" / "configuration.md", "keys", keys),
     Part(ROOT / "docs" / "configuration.md", "entries", entries),
     Part(ROOT / "docs" / "cli.md", "commands", commands),
     Part(ROOT / "docs" / "spark.md", "options", options.table),
+    Part(PIPELINE, "contract", partial(_keys_table, model.CONTRACT)),
+    Part(PIPELINE, "field", partial(_keys_table, model.FIELD)),
+    Part(PIPELINE, "rules", rules),
+    Part(PIPELINE, "project", project),
 )
 
 

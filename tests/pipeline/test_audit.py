@@ -280,6 +280,17 @@ def test_a_row_that_comes_from_nowhere(shop: Shelf) -> None:
     assert differences(shop.audit(contract())) == [Difference("strange", 9, 9, 1)]
 
 
+def test_a_table_that_a_redrive_has_changed(shop: Shelf) -> None:
+    """Files that a merge has written have other types than those of Spark."""
+    quarantine = Table(shop.tables / "quarantine")
+    gone = kept("shop", 5)
+    merger = quarantine.delta().merge(gone, "t.offset = s.offset", "s", "t")
+    merger.when_matched_delete().execute()
+    assert differences(shop.audit(contract())) == [Difference("missing", 5, 5, 1)]
+    shop.write("silver_shop", silver({5: "g"}))
+    assert shop.audit(contract()).well
+
+
 # Batches
 
 

@@ -79,6 +79,16 @@ def survey(staged: Path) -> Iterator[Staged]:
             yield Staged(path, folder, metadata.num_rows, size, partition, low, high, nulls)
 
 
+#: What deltalake writes when it merges, and pyarrow cannot compare with anything.
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def plain(batch: Any) -> Any:
+    """A batch of a file, with texts and bytes of the usual types."""
+    fields = [field.with_type(_PLAIN.get(field.type, field.type)) for field in batch.schema]
+    return batch.cast(pa.schema(fields))
+
+
 def partition_of(folder: Path) -> dict[str, str | None]:
     pairs = (part.split("=", 1) for part in folder.parts)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}

@@ -28,6 +28,7 @@ from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.batches import Batch, Batches
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
 from headwater.pipeline.delta import File, Table
+from headwater.pipeline.parquet import plain
 from headwater.spark.broker import Broker, Selection
 
 RANGE = 100_000
@@ -176,7 +177,8 @@ def log_batches(broker: Broker, start: int, end: int) -> Iterator[Any]:
 
 def file_batches(file: File, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
     with pq.ParquetFile(file.path) as source:
-        yield from source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False)
+        for batch in source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False):
+            yield plain(batch)
 
 
 def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset") -> list[File]:

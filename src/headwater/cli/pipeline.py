@@ -18,6 +18,7 @@ from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.pipeline.project import Project
+    from headwater.spark.broker import Broker
 
 app = typer.Typer(
     help="From topics to tables, on Spark.",
@@ -71,6 +72,17 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
         # What fails is told in one line; Spark would tell it in a hundred.
         spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def broker_of(project: "Project") -> "Broker":
+    """The broker of a project, for a person who waits: it is not tried for long."""
+    from headwater.spark.broker import Broker
+    from headwater.spark.options import Sink, parse
+
+    names = ("servers", "token", "tls.enabled", "tls.caFile")
+    given = {name: project.setting(name) for name in names}
+    options = {name: value for name, value in given.items() if value}
+    return Broker.of(parse(Sink, {**options, "fetch.numRetries": "2"}))
 
 
 @contextmanager

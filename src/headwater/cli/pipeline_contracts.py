@@ -10,13 +10,19 @@ import typer
 
 from headwater.cli.common import JsonOption
 from headwater.cli.output import progress_bar
-from headwater.cli.pipeline import MasterOption, ProjectOption, ServersOption, load, session
+from headwater.cli.pipeline import (
+    MasterOption,
+    ProjectOption,
+    ServersOption,
+    broker_of,
+    load,
+    session,
+)
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.pipeline.project import Project
     from headwater.pipeline.redrive import Outcome
-    from headwater.spark.broker import Broker
 
 app = typer.Typer(
     help="What records of a topic have to look like.",
@@ -55,7 +61,7 @@ def infer(
     from headwater.pipeline.contracts import inference
 
     with progress_bar("looking") as progress:
-        found = inference.sample(_broker(loaded), topic, sample, progress)
+        found = inference.sample(broker_of(loaded), topic, sample, progress)
     draft = inference.draft(found)
     if not write:
         print(draft, end="")
@@ -76,16 +82,6 @@ def _write(project: "Project", draft: str) -> Path:
     except FileExistsError:
         raise HeadwaterError(f"{file} is there already; remove it first") from None
     return file
-
-
-def _broker(project: "Project") -> "Broker":
-    from headwater.pipeline.settings import PREFIX
-    from headwater.spark.broker import Broker
-    from headwater.spark.options import Sink, parse
-
-    names = ("servers", "token", "tls.enabled", "tls.caFile")
-    given = {name: project.configuration.get(PREFIX + name) for name in names}
-    return Broker.of(parse(Sink, {name: value for name, value in given.items() if value}))
 
 
 def redrive(
@@ -129,7 +125,7 @@ def redrive(
         outcome: Outcome | None = None
         with progress_bar("redriving") as progress:
             if to is Target.TOPIC:
-                outcome = work.to_topic(selected, _broker(loaded), progress)
+                outcome = work.to_topic(selected, broker_of(loaded), progress)
             elif count:
                 outcome = work.to_tables(selected, progress)
         _tell(outcome, count, as_json)

@@ -13,13 +13,11 @@ import typer
 
 from headwater.cli.common import JsonOption, out
 from headwater.cli.output import plain_table, progress_bar
-from headwater.cli.pipeline import ProjectOption, ServersOption, load
+from headwater.cli.pipeline import ProjectOption, ServersOption, broker_of, load
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.pipeline.audit.model import Outcome, Progress, Report
-    from headwater.pipeline.project import Project
-    from headwater.spark.broker import Broker
 
 #: So many differences are shown of each comparison.
 SHOWN = 20
@@ -47,7 +45,7 @@ def audit(
 
     directory = Path(loaded.setting("contracts"))
     contracts = load_contracts(directory) if directory.is_dir() else ()
-    prepared = Audit(_broker(loaded), loaded.tables, contracts, first, end)
+    prepared = Audit(broker_of(loaded), loaded.tables, contracts, first, end)
     with _counted("comparing", prepared.steps) as progress:
         report = prepared.run(progress)
     if as_json:
@@ -143,7 +141,7 @@ def replay(
     if resume and name is None:
         raise HeadwaterError("say which one to resume with --name NAME")
     parsed = Pace.parse(pace)
-    made = Replay(name or f"replay-{secrets.token_hex(4)}", loaded.storage, _broker(loaded))
+    made = Replay(name or f"replay-{secrets.token_hex(4)}", loaded.storage, broker_of(loaded))
     if not resume:
         made.begin(Wish(source, topic, since, until, where, to))
     try:
@@ -155,16 +153,6 @@ def replay(
         raise
     rate = result.rows / max(result.seconds, 1e-3)
     print(f"{result.name}: {result.rows} messages in {result.seconds:.1f} s ({rate:,.0f}/s)")
-
-
-def _broker(project: "Project") -> "Broker":
-    from headwater.spark.broker import Broker
-    from headwater.spark.options import Source, parse
-
-    names = ("servers", "token", "tls.enabled", "tls.caFile")
-    given = {name: project.setting(name) for name in names}
-    options = {name: value for name, value in given.items() if value}
-    return Broker.of(parse(Source, {**options, "subscribePattern": ".*", "fetch.numRetries": "2"}))
 
 
 @contextmanager

@@ -69,7 +69,10 @@ class Run:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
         self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._errors.close()
 
 
@@ -103,9 +106,9 @@ def _run_once(project: Path, broker: Broker, rows: int) -> Figures:
     found = _table(state, "bronze")["rows"]
     if found < rows:
         raise LoadFailed(f"bronze has {found} rows instead of {rows}")
-    figures = {Metric.RATE: rows / ((state["updated"] - state["started"]) / 1e6)}
+    rate = rows / ((state["updated"] - state["started"]) / 1e6)
     sustained = _sustained(project / "storage" / "tables" / "audit")
-    return figures if sustained is None else {**figures, Metric.BATCH_RATE: sustained}
+    return {Metric.RATE: rate, Metric.BATCH_RATE: sustained or rate}
 
 
 def _sustained(audit: Path) -> float | None:

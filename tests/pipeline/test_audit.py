@@ -1,6 +1,7 @@
 """The audit finds what is wrong, exactly, and nothing else. Most of this needs no Spark."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,9 @@ def test_what_retention_has_taken_is_only_in_bronze(filled: Shelf) -> None:
             break
     report = filled.audit()
     assert report.well and report.records == 5500
-    assert f"retention has taken {start} records from the log" in remarks(report)
+    taken = re.search(r"retention has taken (\d+) records from the log", remarks(report))
+    assert taken is not None
+    assert start <= int(taken[1]) <= filled.broker.log().start  # it may go on meanwhile
     filled.file_with(0).unlink()
     assert filled.audit().gaps == 1000
 

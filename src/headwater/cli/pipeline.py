@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli import common
 from headwater.cli.common import JsonOption, out
 from headwater.cli.output import size_of
 from headwater.errors import HeadwaterError
@@ -67,11 +69,20 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
         spark = spark_session(
             app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
         )
+    threading.Thread(target=_end_with, args=(spark,), name="java", daemon=True).start()
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
         # What fails is told in one line; Spark would tell it in a hundred.
         spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def _end_with(spark: Any) -> None:
+    """Spark's Java may be killed, or run out of memory. There is no going on then, and whatever
+    waits for it would wait for long. Nothing gets lost: all of it may be killed at any moment."""
+    spark.sparkContext._gateway.proc.wait()
+    common.complain("Spark's Java process has ended; start it again, and it goes on where it was")
+    os._exit(1)
 
 
 def broker_of(project: "Project") -> "Broker":

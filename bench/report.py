@@ -40,6 +40,8 @@ _OTHERS = (
     Metric.AGAIN,
     Metric.BATCH_RATE,
     Metric.CAUGHT_UP,
+    Metric.LAG,
+    Metric.MOST_LAG,
 )
 _VERDICTS = {True: "pass", False: "MISS", None: "not measured"}
 

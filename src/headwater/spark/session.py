@@ -99,8 +99,8 @@ def settings(
         "java.io.tmpdir": str(run),
     }
     flags |= {
-        # Arrow checks each access to its memory, which Spark does itself. Without that, and with the
-        # collector below, a stream of rows was about 1.4 times as quick.
+        # Arrow checks each access to its memory, which Spark does itself. Without that, and with
+        # the collector above, a stream of rows was about 1.4 times as quick.
         "arrow.enable_unsafe_memory_access": "true",
         "arrow.enable_null_check_for_get": "false",
     }

@@ -108,10 +108,7 @@ def main(argv: list[str]) -> int:
     command = f'make bench ARGS="{shlex.join(argv)}"' if argv else "make bench"
     long_enough = scale.rounds >= FULL.rounds and scale.seconds >= FULL.seconds
     result = report.Report(tuple(rows), verdicts, machine, command, quotable=long_enough)
-    report.show(result, console)
-    console.print(f"written to bench/results/{report.save(result, RESULTS).name}")
-    if options.json:
-        options.json.write_text(result.to_json())
+    report.finish(result, console, RESULTS, options.json)
     return 0
 
 

@@ -183,3 +183,11 @@ def save(report: Report, directory: Path) -> Path:
     path = directory / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.md"
     path.write_text(to_markdown(report))
     return path
+
+
+def finish(report: Report, console: Console, directory: Path, json_file: Path | None) -> None:
+    """Show a report, and keep it."""
+    show(report, console)
+    console.print(f"written to bench/results/{save(report, directory).name}")
+    if json_file is not None:
+        json_file.write_text(report.to_json())

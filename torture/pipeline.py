@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.e2e.process import BrokerProcess
 from torture.driver import Driver, is_java
+from torture.publisher import Publisher
 
 VICTIMS = ("driver", "java", "broker", "all")
 TOPIC = "shop/orders"
@@ -27,21 +28,13 @@ NOTICE_SECONDS = 60.0
 
 
 class Shop:
-    """Publishes orders, acknowledged in groups."""
+    """Orders, some of them broken or repeated."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self.sent = 0
 
-    def run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(OSError, EOFError):
-                wire = self._broker.publisher(f"{TOPIC}/{random.randrange(5)}")
-                with contextlib.closing(wire):
-                    while not stop.is_set():
-                        wire.messages(*[self._order() for _ in range(100)])
-                        stop.wait(0.1)
-            stop.wait(0.05)
+    def burst(self) -> list[bytes]:
+        return [self._order() for _ in range(100)]
 
     def _order(self) -> bytes:
         self.sent += 1
@@ -69,8 +62,9 @@ def torture(directory: Path, cycles: int, seconds: float) -> str:
     at = ("--project", str(project), "--servers", f"127.0.0.1:{broker.ports['flight']}")
     command = [sys.executable, "-m", "headwater", "pipeline", "run", *at, "--master", "local[2]"]
     driver = Driver(command, directory / "driver.log")
-    shop, stop = Shop(broker), threading.Event()
-    selling = threading.Thread(target=shop.run, args=(stop,))
+    shop, stop = Shop(), threading.Event()
+    publisher = Publisher(broker, TOPIC, shop.burst, 0.1)
+    selling = threading.Thread(target=publisher.run, args=(stop,))
     killed: Counter[str] = Counter()
     selling.start()
     try:

@@ -6,7 +6,6 @@ started again. In the end the values of `out` are those of `in/…`: none is mis
 twice.
 """
 
-import contextlib
 import random
 import sys
 import threading
@@ -17,35 +16,28 @@ from pathlib import Path
 from headwater.log.embedded.view import View
 from tests.e2e.process import BrokerProcess
 from torture.driver import Driver, is_worker
+from torture.publisher import Publisher
 
 VICTIMS = ("driver", "worker", "broker")
 
 
-class Publisher:
-    """Publishes numbered messages, each acknowledged before the next ones."""
+class Numbers:
+    """Messages that are all different."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._broker = broker
-        self.sent = 0
+    def __init__(self) -> None:
+        self._next = 0
 
-    def run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(OSError, EOFError):
-                wire = self._broker.publisher(f"in/{random.randrange(5)}")
-                with contextlib.closing(wire):
-                    while not stop.is_set():
-                        numbers = range(self.sent, self.sent + 200)
-                        self.sent = numbers.stop
-                        wire.messages(*[b"%d" % number for number in numbers])
-                        stop.wait(0.02)
-            stop.wait(0.05)
+    def burst(self) -> list[bytes]:
+        numbers = range(self._next, self._next + 200)
+        self._next = numbers.stop
+        return [b"%d" % number for number in numbers]
 
 
 def torture(directory: Path, cycles: int, seconds: float) -> str:
     """Run it; returns a sentence about what was checked, raises AssertionError on any loss."""
     broker = BrokerProcess(directory / "data", HEADWATER_LOG_SEGMENT_BYTES="1MiB").start()
     broker.keep_ports()
-    publisher, stop = Publisher(broker), threading.Event()
+    publisher, stop = Publisher(broker, "in", Numbers().burst, 0.02), threading.Event()
     publishing = threading.Thread(target=publisher.run, args=(stop,))
     servers = f"127.0.0.1:{broker.ports['flight']}"
     command = [sys.executable, "-m", "torture.spark_job", servers, str(directory)]

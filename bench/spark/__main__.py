@@ -83,10 +83,7 @@ def main(argv: list[str]) -> int:
     command = f'make bench-spark ARGS="{shlex.join(argv)}"' if argv else "make bench-spark"
     long_enough = scale.rounds >= FULL.rounds and scale.rows >= FULL.rows
     result = report.Report(tuple(rows), verdicts, machine, command, quotable=long_enough)
-    report.show(result, console)
-    console.print(f"written to bench/results/{report.save(result, RESULTS).name}")
-    if options.json:
-        options.json.write_text(result.to_json())
+    report.finish(result, console, RESULTS, options.json)
     return 0
 
 

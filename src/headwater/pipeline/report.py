@@ -4,14 +4,13 @@ The broker keeps the last report for its console. Without a broker nothing is lo
 """
 
 import contextlib
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline import state as states
+from headwater.pipeline.background import Background
 from headwater.pipeline.project import Project
 from headwater.spark.broker import Broker
 
@@ -20,7 +19,7 @@ EVERY = 1.0
 View = Callable[[dict[str, Any]], None]
 
 
-class Reporter:
+class Reporter(Background):
     """A thread that looks at the state, as long as this lasts."""
 
     def __init__(
@@ -29,21 +28,7 @@ class Reporter:
         self._project, self._look, self._view = project, look, view
         # A report that does not arrive is not worth waiting for.
         self._broker = replace(broker, retries=0, interval=0.0)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        self._thread.join(5)
+        super().__init__("report")
 
     def _run(self) -> None:
         while not self._stopping.wait(EVERY):

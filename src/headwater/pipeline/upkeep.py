@@ -10,19 +10,18 @@ Readers hold on to files of older versions while they run, which is why these st
 import contextlib
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import WriterProperties
 
 from headwater.errors import HeadwaterError
+from headwater.pipeline.background import Background
 from headwater.pipeline.delta import STAGING, Table, lock_of, retried
 from headwater.pipeline.project import Project
 from headwater.units import parse_duration
@@ -139,27 +138,13 @@ def _alone(table: Table) -> Iterator[None]:
         yield
 
 
-class Upkeep:
+class Upkeep(Background):
     """Upkeep in a thread, as long as a pipeline runs."""
 
     def __init__(self, project: Project, graph: "Graph") -> None:
         self._project, self._graph = project, graph
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        super().__init__("upkeep")
         self._last = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        self._thread.join(5)
 
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):

@@ -1,0 +1,32 @@
+"""Work beside the queries: a thread that lasts as long as a `with`."""
+
+import threading
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+#: It is not waited for any longer: a process that ends takes the thread with it.
+JOIN_SECONDS = 5.0
+
+
+class Background(ABC):
+    def __init__(self, name: str) -> None:
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Until `_stopping` is set."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(JOIN_SECONDS)

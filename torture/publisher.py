@@ -1,0 +1,28 @@
+"""Publishes all the time, whatever happens to the broker."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+
+from tests.e2e.process import BrokerProcess
+
+
+class Publisher:
+    """To five topics below `prefix`: what `burst` returns, acknowledged, then a pause."""
+
+    def __init__(
+        self, broker: BrokerProcess, prefix: str, burst: Callable[[], list[bytes]], pause: float
+    ) -> None:
+        self._broker, self._prefix = broker, prefix
+        self._burst, self._pause = burst, pause
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError, EOFError):
+                wire = self._broker.publisher(f"{self._prefix}/{random.randrange(5)}")
+                with contextlib.closing(wire):
+                    while not stop.is_set():
+                        wire.messages(*self._burst())
+                        stop.wait(self._pause)
+            stop.wait(0.05)

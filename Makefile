@@ -28,7 +28,7 @@ test: .venv/dev browser ## Set up, then run the tests
 	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: browser
-browser: ## Install chromium for the tests of the console, where apt-get may
+browser: ## Install chromium and its font for the tests of the console, where apt-get may
 	@tests/console/browser/install.sh
 
 .PHONY: check

@@ -19,9 +19,9 @@ from tests.e2e.process import ALL_FIVE, BrokerProcess
 MARK = {"X-Headwater": "1"}
 
 
-def console_of(data: Path, **settings: str) -> BrokerProcess:
+def console_of(data: Path, toml: str = ALL_FIVE, **settings: str) -> BrokerProcess:
     settings.setdefault("HEADWATER_LISTEN_CONSOLE", "127.0.0.1:0")
-    return BrokerProcess(data, toml=ALL_FIVE, **settings)
+    return BrokerProcess(data, toml=toml, **settings)
 
 
 def client_of(broker: BrokerProcess, token: str | None = None) -> httpx.Client:
@@ -45,7 +45,7 @@ class Events:
         self.got: list[tuple[str, Any]] = []
         self.status = 0
         self._connection = HTTPConnection(client.base_url.host, client.base_url.port)
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=_credentials(client))
         self._socket = self._connection.sock
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -71,6 +71,15 @@ class Events:
             time.sleep(0.02)
         raise AssertionError(f"it did not come: {self.status} {self.got[-3:]}")
 
+    def wait_for_the_end(self, seconds: float = 10.0) -> None:
+        """Until the console has closed it."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "it is still open"
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive()
+
     def rows(self) -> list[dict[str, Any]]:
         return [row for name, data in self.got if name == "rows" for row in data["items"]]
 
@@ -83,6 +92,13 @@ class Events:
         self._thread.join(5)
         self._connection.close()
         self._socket.close()
+
+
+def _credentials(client: httpx.Client) -> dict[str, str]:
+    """What a client is known by: its token, or the cookie of its session."""
+    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    given = {"Authorization": client.headers.get("authorization"), "Cookie": cookies}
+    return {name: value for name, value in given.items() if value}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from headwater.users import FILE, Users
-from tests.console.stand import MARK, client_of, console_of, publish
+from tests.console.stand import MARK, client_of, console_of, events, publish
 from tests.e2e.process import BrokerProcess, eventually
 
 PASSWORD = "correct horse"
@@ -138,6 +138,72 @@ def test_a_user_that_is_removed_is_out_at_once(guarded: BrokerProcess) -> None:
             assert temp.get("/api/v1/me").status_code == 401
         names = {each["name"] for each in operator.get("/api/v1/users").json()["items"]}
         assert names == set(ROLES)
+
+
+class TestOpenStreams:
+    """What is open when someone loses access ends within seconds, and tells nothing more."""
+
+    TAIL = "/api/v1/topics/secret/live"
+
+    @pytest.fixture
+    def users(self, guarded: BrokerProcess) -> Iterator[Users]:
+        users = Users(guarded.data / FILE)
+        users.add("temp", "reader", PASSWORD)
+        yield users
+        if "temp" in users.all():
+            users.remove("temp")
+
+    def test_of_a_user_that_is_removed(self, guarded: BrokerProcess, users: Users) -> None:
+        with (
+            log_in(guarded, "temp") as temp,
+            log_in(guarded, "reader") as other,
+            events(temp, self.TAIL) as tail,
+            events(temp, "/api/v1/live?page=overview") as page,
+            events(other, self.TAIL) as others,
+        ):
+            for stream in (tail, page, others):
+                stream.wait(lambda got: got)
+            time.sleep(0.5)  # until the tap is open
+            users.remove("temp")
+            publish(guarded, "secret", b"for others")
+            others.wait(lambda got: others.rows())
+            tail.wait_for_the_end()
+            page.wait_for_the_end()
+            assert tail.rows() == []
+            assert others.is_open
+        assert "Traceback" not in guarded.log
+
+    def test_of_a_token(self, guarded: BrokerProcess, users: Users) -> None:
+        token = users.add_token("temp")
+        with client_of(guarded, token) as temp, events(temp, self.TAIL) as quiet:
+            quiet.wait(lambda got: got)
+            users.remove("temp")
+            quiet.wait_for_the_end()
+
+    def test_of_a_user_with_another_role(self, guarded: BrokerProcess, users: Users) -> None:
+        """A user with the name of an old one has none of the old one's sessions."""
+        with log_in(guarded, "temp") as temp, events(temp, self.TAIL) as tail:
+            tail.wait(lambda got: got)
+            users.remove("temp")
+            users.add("temp", "viewer", PASSWORD)
+            tail.wait_for_the_end()
+            assert temp.get("/api/v1/me").status_code == 401
+
+    def test_of_a_session_that_was_ended(self, guarded: BrokerProcess, users: Users) -> None:
+        with log_in(guarded, "temp") as temp, events(temp, self.TAIL) as tail:
+            tail.wait(lambda got: got)
+            assert temp.post("/api/v1/logout", headers=MARK).status_code == 200
+            tail.wait_for_the_end()
+
+    def test_of_anyone_once_there_are_users(self, tmp_path: Path) -> None:
+        with (
+            console_of(tmp_path / "data") as broker,
+            client_of(broker) as anyone,
+            events(anyone, "/api/v1/live?page=overview") as page,
+        ):
+            page.wait(lambda got: got)
+            Users(tmp_path / "data" / FILE).add("first", "operator", PASSWORD)
+            page.wait_for_the_end()
 
 
 def test_attempts_to_log_in_are_limited(tmp_path: Path) -> None:

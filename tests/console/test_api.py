@@ -3,10 +3,13 @@
 import asyncio
 import base64
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +17,7 @@ import pytest
 
 from headwater.client import PrismClient
 from headwater.control import call
-from tests.console.stand import MARK, client_of, events, publish
+from tests.console.stand import MARK, client_of, console_of, events, publish
 from tests.e2e.process import APP, SECRET, BrokerProcess, eventually
 
 
@@ -194,6 +197,50 @@ class TestMessages:
         body = json.dumps(content)
         response = client.post("/api/v1/topics/a/messages", content=body, headers=headers)
         assert response.status_code == status, response.text
+
+
+class TestLargeMessages:
+    MOST = 16 << 20
+
+    def post(self, client: httpx.Client, topic: str, payload: bytes) -> httpx.Response:
+        body = {"base64": base64.b64encode(payload).decode()}
+        return client.post(f"/api/v1/topics/{topic}/messages", json=body, headers=MARK)
+
+    @pytest.mark.parametrize("size", [512 * 1024, 512 * 1024 + 1, 3 << 20, MOST])
+    def test_are_stored_as_a_whole(
+        self, broker: BrokerProcess, client: httpx.Client, size: int
+    ) -> None:
+        payload = os.urandom(size)
+        with subscriber(broker, "huge") as take:
+            sent = self.post(client, "huge", payload)
+            assert sent.status_code == 201, sent.text
+            assert take() == payload
+        raw = client.get(f"/api/v1/topics/huge/messages/{sent.json()['offset']}/payload")
+        assert raw.content == payload
+
+    def test_several_at_the_same_time(self, broker: BrokerProcess, client: httpx.Client) -> None:
+        payloads = [bytes([number]) * (4 << 20) for number in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            done = list(pool.map(lambda each: self.post(client, "many", each), payloads))
+        assert [each.status_code for each in done] == [201] * 8
+        for payload, each in zip(payloads, done, strict=True):
+            raw = client.get(f"/api/v1/topics/many/messages/{each.json()['offset']}/payload")
+            assert raw.content == payload
+
+    @pytest.mark.parametrize("more", [1, 3 << 20])
+    def test_have_a_limit(self, client: httpx.Client, more: int) -> None:
+        response = self.post(client, "huge", bytes(self.MOST + more))
+        assert response.status_code == 413, response.text
+        assert response.json()["error"]["code"] == "too_large"
+        assert client.get("/api/v1/me").status_code == 200
+
+    def test_are_held_to_the_limit_of_the_broker(self, tmp_path: Path) -> None:
+        settings = {"HEADWATER_LIMITS_MESSAGE_BYTES": "1MiB"}
+        with console_of(tmp_path / "data", **settings) as small, client_of(small) as its_client:
+            assert self.post(its_client, "t", bytes(1 << 20)).status_code == 201
+            refused = self.post(its_client, "t", bytes((1 << 20) + 1))
+            assert refused.status_code == 413
+            assert refused.json()["error"]["message"] == "a message has at most 1048576 bytes here"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from headwater.users import FILE, Users
 from tests.console.stand import MARK, client_of, console_of, publish
 from tests.e2e.process import BrokerProcess, eventually
 
@@ -37,6 +38,30 @@ def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
                 continue
         assert children(broker.pid) != [child]
         assert "the console has ended with code -9; it starts again" in broker.log
+
+
+def most_memory(pid: int) -> int:
+    """The most bytes of memory that a process ever had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def test_what_strangers_send_costs_no_memory(tmp_path: Path) -> None:
+    """Of most routes, the body is read before it is known who asks."""
+    data = tmp_path / "data"
+    data.mkdir()
+    Users(data / FILE).add("somebody", "operator")
+    much = 96 << 20
+    with console_of(data) as broker, client_of(broker) as client:
+        assert client.get("/healthz").status_code == 200
+        (console,) = children(broker.pid)
+        before = most_memory(console)
+        for path, status in (("login", 413), ("users", 413), ("topics/t/messages", 401)):
+            body = (bytes(1 << 20) for _ in range(much >> 20))
+            response = client.post(f"/api/v1/{path}", content=body, headers=MARK)
+            assert response.status_code == status, response.text
+        assert most_memory(console) - before < much // 3
 
 
 def test_it_ends_with_the_broker(tmp_path: Path) -> None:

@@ -1,4 +1,13 @@
-"""What needs someone's attention, and since when."""
+"""What needs someone's attention, and since when it has been seen.
+
+    log      the log refuses messages
+    disk     the disk is nearly full, or cannot be looked at
+    gap      retention took messages before a subscriber or a queue got them
+    slow     subscribers are far behind
+    dead     queues have dead letters
+
+There is at most one of each kind. A publisher that is slowed down is none: it should be.
+"""
 
 import os
 import time
@@ -12,15 +21,29 @@ from headwater.broker.broker import Broker
 from headwater.broker.cursor import GAPS
 from headwater.transport.tcp import Connections
 
-# A disk with less room than this, or with a smaller share of it, is nearly full.
-LOW_BYTES = 1 << 30
-LOW_SHARE = 0.05
-# Messages that someone missed are worth an alert for so long.
-GAP_SECONDS = 900.0
-# Who is so many offsets behind is slow.
-SLOW_OFFSETS = 100_000
+NAMED_QUEUES = 3
 
 Severity = Literal["warning", "critical"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From where on something needs attention."""
+
+    #: A disk is nearly full with less room than this, if that is also a small share of it: a large
+    #: disk has room for long with 5 %, and a small one may never have had a gibibyte.
+    free_bytes: int = 1 << 30
+    free_share: float = 0.05
+    #: Messages that someone missed are worth an alert for so long.
+    gap_seconds: float = 900.0
+    #: Who is so many offsets behind is slow.
+    slow_offsets: int = 100_000
+
+    def is_nearly_full(self, free: int, size: int) -> bool:
+        return free < min(self.free_bytes, size * self.free_share)
+
+
+DEFAULT = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +55,30 @@ class Alert:
 
 class Alerts:
     def __init__(
-        self, broker: Broker, connections: Connections, queues: QueueDesk, data: Path
+        self,
+        broker: Broker,
+        connections: Connections,
+        queues: QueueDesk,
+        data: Path,
+        thresholds: Thresholds = DEFAULT,
     ) -> None:
         self._broker = broker
         self._connections = connections
         self._queues = queues
         self._data = data
+        self._thresholds = thresholds
         self._since: dict[str, int] = {}  # by kind
 
     def current(self) -> list[dict[str, Any]]:
         alerts = list(self._find())
-        kinds = {alert.kind for alert in alerts}
-        self._since = {kind: at for kind, at in self._since.items() if kind in kinds}
         now = time.time_ns() // 1000
+        self._since = {alert.kind: self._since.get(alert.kind, now) for alert in alerts}
         return [
             {
                 "severity": alert.severity,
                 "kind": alert.kind,
                 "message": alert.message,
-                "since": self._since.setdefault(alert.kind, now),
+                "since": self._since[alert.kind],
             }
             for alert in alerts
         ]
@@ -60,34 +88,49 @@ class Alerts:
         slow = behind = 0
         for lag in self._broker.lags():
             behind += 1
-            slow += lag >= SLOW_OFFSETS
+            slow += lag >= self._thresholds.slow_offsets
         paused = sum(each.paused for each in self._connections.open.values())
         return {"behind": behind, "slow": slow, "paused": paused}
 
     def _find(self) -> Iterator[Alert]:
-        engine, figures = self._broker.engine, self.figures()
-        if engine.refusal is not None:
-            yield Alert("critical", "log", engine.refusal)
+        if (refusal := self._broker.engine.refusal) is not None:
+            yield Alert("critical", "log", refusal)
         yield from self._disk()
-        if GAPS.count and time.time() - GAPS.at < GAP_SECONDS:
-            yield Alert(
-                "warning", "gap", f"retention took {GAPS.count} messages before they were read"
-            )
-        if figures["slow"]:
-            some = f"{figures['slow']} subscribers are"
-            who = "a subscriber is" if figures["slow"] == 1 else some
-            yield Alert("warning", "slow", f"{who} more than {SLOW_OFFSETS} offsets behind")
-        if figures["paused"]:
-            yield Alert(
-                "warning", "paused", f"{figures['paused']} clients are not read from just now"
-            )
-        dead = {each["name"]: each["dead"] for each in self._queues.summaries if each["dead"]}
-        if dead:
-            names = ", ".join(list(dead)[:3]) + (" and others" if len(dead) > 3 else "")
-            yield Alert("warning", "dead", f"{sum(dead.values())} dead letters in {names}")
+        yield from self._gap()
+        yield from self._slow()
+        yield from self._dead()
 
     def _disk(self) -> Iterator[Alert]:
-        room = os.statvfs(self._data)
+        try:
+            room = os.statvfs(self._data)
+        except OSError as error:
+            yield Alert("critical", "disk", f"the data directory is gone: {error.strerror}")
+            return
         free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-        if size and free < min(LOW_BYTES, size * LOW_SHARE):
+        if self._thresholds.is_nearly_full(free, size):
             yield Alert("warning", "disk", f"the disk has {free >> 20} MiB left")
+
+    def _gap(self) -> Iterator[Alert]:
+        if GAPS.count and time.time() - GAPS.at < self._thresholds.gap_seconds:
+            # Which of them were wanted, nobody can tell any more.
+            taken = f"retention took up to {_some(GAPS.count, 'message')}"
+            late = "before a subscriber or a queue got them, since the broker started"
+            yield Alert("warning", "gap", f"{taken} {late}")
+
+    def _slow(self) -> Iterator[Alert]:
+        if slow := self.figures()["slow"]:
+            who = "a subscriber is" if slow == 1 else f"{slow} subscribers are"
+            far = f"{self._thresholds.slow_offsets:,} messages or more behind"
+            yield Alert("warning", "slow", f"{who} {far}")
+
+    def _dead(self) -> Iterator[Alert]:
+        dead = {each["name"]: each["dead"] for each in self._queues.summaries if each["dead"]}
+        if dead:
+            names = ", ".join(list(dead)[:NAMED_QUEUES])
+            more = " and others" if len(dead) > NAMED_QUEUES else ""
+            letters = _some(sum(dead.values()), "dead letter")
+            yield Alert("warning", "dead", f"{letters} in {names}{more}")
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater import topics
+from headwater.administration.uploads import Uploads
 from headwater.broker.broker import Broker
 from headwater.broker.taps import Row, Taps
 from headwater.control import Handler
@@ -54,11 +55,13 @@ class MessageDesk:
         self._taps = taps
         self._message_bytes = message_bytes
         self._topic_bytes = topic_bytes
+        self._uploads = Uploads(message_bytes)
 
     def handlers(self) -> dict[str, Handler]:
         return {
             "messages.read": self.read,
             "messages.part": self.part,
+            "messages.upload": self.upload,
             "messages.publish": self.publish,
             "messages.repeat": self.repeat,
             "tap.open": self.open_tap,
@@ -169,19 +172,25 @@ class MessageDesk:
 
     # Publishing
 
+    async def upload(self, payload: str, upload: int | None = None) -> dict[str, int]:
+        """A piece of a payload that is too large for one request; the rest is given to `publish`.
+        `payload` is base64."""
+        return {"upload": self._uploads.add(upload, _bytes(payload))}
+
     async def publish(
         self,
         topic: str,
         payload: str,
         headers: dict[str, str] | None = None,
         publisher: str = "",
+        upload: int | None = None,
     ) -> dict[str, int]:
-        """`payload` is base64."""
+        """`payload` is base64, and goes behind what was uploaded."""
         topics.check(topic, self._topic_bytes)
-        try:
-            content = base64.b64decode(payload, validate=True)
-        except (ValueError, binascii.Error):
-            raise Refusal(Code.MALFORMED, "the payload is not base64") from None
+        content = _bytes(payload)
+        if upload is not None:
+            self._uploads.add(upload, content)
+            content = self._uploads.take(upload)
         run = Run(
             topic,
             [content],
@@ -243,6 +252,13 @@ def _filter(kind: str, text: str) -> Filter:
     if kind != "topic":
         raise Refusal(Code.MALFORMED, 'kind is "topic" or "pattern"')
     return LevelFilter.exact(text)
+
+
+def _bytes(payload: str) -> bytes:
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (ValueError, binascii.Error):
+        raise Refusal(Code.MALFORMED, "the payload is not base64") from None
 
 
 def _headers(given: dict[str, str]) -> Headers:

@@ -3,14 +3,17 @@
 A broker that runs is asked, so that it knows at once. Without one, its state is changed on disk.
 """
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
-from headwater.cli.output import plain_table, time_of
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory
+from headwater.cli.output import plain_table, tell, tell_list, time_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(
     help="Make, list and remove apps: clients of Prism Notify that may connect.",
@@ -37,14 +40,13 @@ def add(
     """Make an app, and show its secret, this once."""
     made = _do(data_directory(data, config), "add", name=name)
     secret = made["client_secret"]
-    if as_json:
-        print(json.dumps({"client_id": name, "client_secret": secret}))
-        return
-    print(f"client_id      {name}")
-    print(f"client_secret  {secret}")
-    print(
+    tell(
+        as_json,
+        {"client_id": name, "client_secret": secret},
+        f"client_id      {name}\n"
+        f"client_secret  {secret}\n"
         "Keep the secret, it is not shown again. "
-        f"To try it: headwater sub prism://{name}:{secret}@localhost/"
+        f"To try it: headwater sub prism://{name}:{secret}@localhost/",
     )
 
 
@@ -57,15 +59,7 @@ def list_apps(
     Those of the configuration file are in `headwater config`.
     """
     apps = _do(data_directory(data, config), "list")
-    if as_json:
-        print(json.dumps(apps, indent=2))
-    elif not apps:
-        print("There are no apps; 'headwater app add NAME' makes one.")
-    else:
-        table = plain_table("client_id", "created", left=2)
-        for each in apps:
-            table.add_row(each["client_id"], f"{time_of(each['created'])[:19]}Z")
-        out().print(table)
+    tell_list(as_json, apps, "There are no apps; 'headwater app add NAME' makes one.", _table)
 
 
 @app.command()
@@ -77,7 +71,14 @@ def remove(
 ) -> None:
     """Remove an app: with its secret, nobody can connect any more."""
     _do(data_directory(data, config), "remove", name=name)
-    print(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+    tell(as_json, {"removed": name}, f"{name} is removed")
+
+
+def _table(apps: Sequence[dict[str, Any]]) -> "Table":
+    table = plain_table("client_id", "created", left=2)
+    for each in apps:
+        table.add_row(each["client_id"], f"{time_of(each['created'])[:19]}Z")
+    return table
 
 
 def _do(directory: Path, what: str, **arguments: Any) -> Any:

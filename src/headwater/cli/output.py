@@ -1,12 +1,13 @@
-"""How the commands show things to a person: tables, times, sizes, progress."""
+"""How the commands show things to a person: tables, times, sizes, progress; and to a program."""
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headwater.cli.common import err
+from headwater.cli.common import err, out
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,7 +15,33 @@ if TYPE_CHECKING:
 #: How much of how much is done.
 Progress = Callable[[int, int], None]
 
+Item = TypeVar("Item")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def tell(as_json: bool, content: object, sentence: str) -> None:
+    """What was done: for a program, or for a person."""
+    if as_json:
+        print_json(content)
+    else:
+        print(sentence)
+
+
+def tell_list(
+    as_json: bool, items: Sequence[Item], none: str, table: Callable[[Sequence[Item]], "Table"]
+) -> None:
+    """What there is: for a program, or for a person; `none` says how to have the first one."""
+    if as_json:
+        print_json(items)
+    elif not items:
+        print(none)
+    else:
+        out().print(table(items))
+
+
+def print_json(content: object) -> None:
+    print(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def plain_table(*titles: str, left: int = 1) -> "Table":

@@ -3,15 +3,27 @@
 Only a broker that runs knows how its queues are, so it is asked.
 """
 
-import json
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
-from headwater.cli.output import age_of, plain_table, progress_bar, shown, size_of, time_of
+from headwater.cli.output import (
+    age_of,
+    plain_table,
+    print_json,
+    progress_bar,
+    shown,
+    size_of,
+    tell,
+    tell_list,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(
     help="Look at the queues of a broker that runs, and at their dead letters.",
@@ -37,12 +49,8 @@ def list_queues(
     from headwater.control import call
 
     queues = call(data_directory(data, config), "queue.list")
-    if as_json:
-        _print_json(queues)
-    elif not queues:
-        print("There are no queues yet: the first consumer makes one, or the configuration.")
-    else:
-        _print_queues(queues)
+    none = "There are no queues yet: the first consumer makes one, or the configuration."
+    tell_list(as_json, queues, none, _table)
 
 
 @app.command()
@@ -57,7 +65,7 @@ def show(
 
     queue = call(data_directory(data, config), "queue.show", name=name)
     if as_json:
-        _print_json(queue)
+        print_json(queue)
         return
     for title, text in _about(queue):
         print(f"{title:14}{text}")
@@ -87,10 +95,7 @@ def redrive(
         _ask(f"Publish {_letters(number)} of {shown(name)} again?")
     with progress_bar("redriving") as progress:
         result = call(directory, "queue.redrive", progress, name=name, limit=limit)
-    if as_json:
-        _print_json(result)
-    else:
-        print(f"{_letters(result['redriven'])} published again")
+    tell(as_json, result, f"{_letters(result['redriven'])} published again")
 
 
 @app.command()
@@ -109,10 +114,7 @@ def purge(
         dead = call(directory, "queue.show", name=name)["dead"]
         _ask(f"Give up {_letters(dead)} of {shown(name)} for good?")
     result = call(directory, "queue.purge", name=name)
-    if as_json:
-        _print_json(result)
-    else:
-        print(f"{_letters(result['purged'])} given up")
+    tell(as_json, result, f"{_letters(result['purged'])} given up")
 
 
 def _should_ask(yes: bool) -> bool:
@@ -131,11 +133,7 @@ def _letters(number: int) -> str:
 # What it looks like
 
 
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _print_queues(queues: list[dict[str, Any]]) -> None:
+def _table(queues: Sequence[dict[str, Any]]) -> "Table":
     from rich.text import Text
 
     titles = ("queue", "consumers", "waiting", "in flight", "returned", "dead", "oldest")
@@ -146,7 +144,7 @@ def _print_queues(queues: list[dict[str, Any]]) -> None:
         # As Text, because rich takes brackets in a plain string for its markup.
         name = Text(shown(each["name"]))
         table.add_row(name, str(each["consumers"]), _waiting(each), *map(str, numbers), oldest)
-    out().print(table)
+    return table
 
 
 def _waiting(queue: dict[str, Any]) -> str:

@@ -3,19 +3,21 @@
 The file is in the data directory. A console that runs notices changes by itself.
 """
 
-import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
-from headwater.cli.output import plain_table, time_of
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory
+from headwater.cli.output import plain_table, tell, tell_list, time_of
 
 if TYPE_CHECKING:
-    from headwater.users import Users
+    from rich.table import Table
+
+    from headwater.users import User, Users
 
 app = typer.Typer(
     help="Make, list and remove users of the console and its API.",
@@ -56,12 +58,10 @@ def add(
     users = _users(data_directory(data, config))
     users.add(name, role.value, None if token else _ask_password(name))
     made = users.add_token(name) if token else None
-    if as_json:
-        print(json.dumps({"name": name, "role": role.value, "token": made}))
-        return
-    print(f"{name} is a user with the role {role.value}")
+    said = f"{name} is a user with the role {role.value}"
     if made is not None:
-        _show_token(made)
+        said = f"{said}\n{_about_token(made)}"
+    tell(as_json, {"name": name, "role": role.value, "token": made}, said)
 
 
 @app.command("list")
@@ -69,26 +69,8 @@ def list_users(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """List the users."""
-    users = _users(data_directory(data, config)).all()
-    if as_json:
-        shown = [
-            {
-                "name": each.name,
-                "role": each.role.name,
-                "created": each.created,
-                "tokens": len(each.tokens),
-            }
-            for each in users.values()
-        ]
-        print(json.dumps(shown, indent=2))
-    elif not users:
-        print("There are no users; 'headwater user add NAME' makes one.")
-    else:
-        table = plain_table("name", "role", "created", "tokens", left=3)
-        for each in users.values():
-            created = f"{time_of(each.created)[:19]}Z"
-            table.add_row(each.name, each.role.name, created, str(len(each.tokens)))
-        out().print(table)
+    users = [_summary(each) for each in _users(data_directory(data, config)).all().values()]
+    tell_list(as_json, users, "There are no users; 'headwater user add NAME' makes one.", _table)
 
 
 @app.command()
@@ -100,7 +82,7 @@ def remove(
 ) -> None:
     """Remove a user, with sessions and tokens, at once."""
     _users(data_directory(data, config)).remove(name)
-    print(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+    tell(as_json, {"removed": name}, f"{name} is removed")
 
 
 @app.command()
@@ -112,10 +94,25 @@ def token(
 ) -> None:
     """Make a token for a user, and show it, this once."""
     made = _users(data_directory(data, config)).add_token(name)
-    if as_json:
-        print(json.dumps({"name": name, "token": made}))
-    else:
-        _show_token(made)
+    tell(as_json, {"name": name, "token": made}, _about_token(made))
+
+
+def _summary(user: "User") -> dict[str, Any]:
+    """What may be shown of a user."""
+    return {
+        "name": user.name,
+        "role": user.role.name,
+        "created": user.created,
+        "tokens": len(user.tokens),
+    }
+
+
+def _table(users: Sequence[dict[str, Any]]) -> "Table":
+    table = plain_table("name", "role", "created", "tokens", left=3)
+    for each in users:
+        created = f"{time_of(each['created'])[:19]}Z"
+        table.add_row(each["name"], each["role"], created, str(each["tokens"]))
+    return table
 
 
 def _users(directory: Path) -> "Users":
@@ -133,9 +130,9 @@ def _ask_password(name: str) -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _show_token(token: str) -> None:
-    print(f"token  {token}")
-    print(
+def _about_token(token: str) -> str:
+    return (
+        f"token  {token}\n"
         "Keep it, it is not shown again. To try it: "
         f"curl -H 'Authorization: Bearer {token}' http://localhost:8090/api/v1/overview"
     )

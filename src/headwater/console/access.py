@@ -3,7 +3,7 @@
 A listener that only this machine can reach, without any user, lets everyone be an operator.
 Otherwise a request needs a token (`Authorization: Bearer hw_…`) or a session, which a login begins.
 Sessions live in memory: they end with the process, after some hours, or with a logout. A user that
-was removed is out at once.
+was removed is out at once, and nobody who is given the same name later has the old sessions.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from fastapi import Request
 
 from headwater.console.problems import ApiError
 from headwater.console.settings import Settings
+from headwater.errors import HeadwaterError
 from headwater.users import FILE, Role, User, Users, holder_of, is_password_of
 
 COOKIE = "headwater_session"
@@ -37,6 +38,13 @@ class Identity:
 
 
 EVERYONE = Identity("", Role.operator, local=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    name: str
+    created: int  # when the user was: another one may have the name later
+    until: float
 
 
 class Attempts:
@@ -70,7 +78,7 @@ class Access:
     def __init__(self, settings: Settings) -> None:
         self.users = Users(settings.data / FILE)
         self._settings = settings
-        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()  # name, until
+        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by what the cookie holds
         self._attempts = Attempts()
         self._hashing = asyncio.Semaphore(HASHING)
         self._known: dict[str, User] = {}
@@ -103,6 +111,13 @@ class Access:
             401, "no_users", "nobody may use this yet: add a user with 'headwater user add NAME'"
         )
 
+    def is_still(self, who: Identity, request: Request) -> bool:
+        """Whether a request that was let in would be let in as the same one now."""
+        try:
+            return self.identify(request) == who
+        except (ApiError, HeadwaterError):
+            return False
+
     async def log_in(self, name: str, password: str, address: str) -> tuple[str, User]:
         """Begin a session; returns what the cookie holds. Raises ApiError."""
         keys = (f"address {address}", f"name {name}")
@@ -121,7 +136,7 @@ class Access:
                 raise ApiError(401, "unauthorized", "the name or the password is wrong")
         self._attempts.succeeded(*keys)
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = (name, time.time() + self.seconds)
+        self._sessions[session] = Session(name, user.created, time.time() + self.seconds)
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return session, user
@@ -135,8 +150,11 @@ class Access:
         return int(self._settings.session_hours * 3600)
 
     def _of_session(self, session: str) -> User | None:
-        name, until = self._sessions.get(session, ("", 0.0))
-        if until <= time.time():
-            self._sessions.pop(session, None)
+        known = self._sessions.get(session)
+        if known is None:
             return None
-        return self.known.get(name)
+        user = self.known.get(known.name)
+        if user is None or user.created != known.created or known.until <= time.time():
+            del self._sessions[session]
+            return None
+        return user

@@ -1,5 +1,6 @@
 """The application: guard, API, metrics and the page, put together."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ STATIC = Path(__file__).parent / "static"
 API = "/api/v1"
 #: Metrics of the last so many seconds are as good.
 METRICS_SECONDS = 2.0
+#: How many large messages are on their way to the broker at the same time.
+LARGE_AT_ONCE = 2
 
 
 def make_app(settings: Settings) -> FastAPI:
@@ -48,6 +51,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.state.access = Access(settings)
     app.state.streams = Streams()
     app.state.tails = Tails(broker)
+    app.state.large = asyncio.Semaphore(LARGE_AT_ONCE)
     for routes in (users, live, messages, queues, lists):
         app.include_router(routes.router, prefix=API)
     tell_errors(app)

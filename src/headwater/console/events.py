@@ -1,9 +1,10 @@
-"""Server-sent events that end by themselves: when the reader goes, or stops reading."""
+"""Server-sent events that end by themselves: when the reader goes, stops reading, or may not read
+any more."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,8 +17,9 @@ MOST_STREAMS = 200
 MOST_PER_ADDRESS = 50
 # A reader that takes nothing for so long is gone.
 PATIENCE_SECONDS = 30.0
-#: Sent when nothing else is, so that both ends notice when the other is gone.
-HEARTBEAT_SECONDS = 10.0
+#: Sent when nothing else is, so that both ends notice when the other is gone; and a reader who was
+#: shut out is noticed then at the latest.
+HEARTBEAT_SECONDS = 5.0
 HEARTBEAT = ":\n\n"
 
 
@@ -52,12 +54,19 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str], streams: Streams, address: str) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[str],
+        streams: Streams,
+        address: str,
+        may_read: Callable[[], bool],
+    ) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._streams = streams
         self._address = address
+        self._may_read = may_read
         streams.enter(address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,10 +86,16 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         with suppress(TimeoutError):
-            async for text in self._events:
-                body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-                await asyncio.wait_for(send(body), PATIENCE_SECONDS)
+            async with aclosing(self._events):
+                await self._send_events(send)
         await send({"type": "http.response.body", "body": b""})
+
+    async def _send_events(self, send: Send) -> None:
+        async for text in self._events:
+            if not self._may_read():
+                return
+            body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
+            await asyncio.wait_for(send(body), PATIENCE_SECONDS)
 
 
 async def _gone(receive: Receive) -> None:

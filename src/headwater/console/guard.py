@@ -6,6 +6,7 @@
     X-Headwater   must be there in such a request: other sites cannot add a header unasked
                   (with a token it need not: no browser sends one by itself)
     answers       cannot be framed, sniffed, or run anything that is not from here
+    bodies        are small, until a route knows that whoever asks may send a large one
 
 It also keeps `%2F` in a path apart from `/`: topics and names of queues are one segment.
 """
@@ -14,6 +15,7 @@ import ipaddress
 from urllib.parse import unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.console.problems import answer
@@ -23,6 +25,8 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 MARK = "x-headwater"
 #: Stands for a `/` that is part of a name. No name can have it: it is no character of UTF-8.
 SLASH = "\ud800"
+#: The largest body of a request by anyone.
+MOST_BODY = 256 * 1024
 
 _ANSWERED = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
@@ -38,6 +42,30 @@ _ANSWERED = {
 def name_of(segment: str) -> str:
     """The name that a segment of a path stands for."""
     return segment.replace(SLASH, "/")
+
+
+class Body:
+    """What a request brings. A route that knows who asks may allow more: `Body.of(scope).most`."""
+
+    _NAME = "headwater.body"
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.most = MOST_BODY
+        self._receive = receive
+        self._read = 0
+        scope[self._NAME] = self
+
+    @classmethod
+    def of(cls, scope: Scope) -> "Body":
+        body: Body = scope[cls._NAME]
+        return body
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        if self._read > self.most:
+            raise HTTPException(413, f"a request has at most {self.most} bytes here")
+        return message
 
 
 class Guard:
@@ -65,7 +93,7 @@ class Guard:
             await answer(*refused)(scope, receive, guarded)
             return
         scope["path"] = _path(scope)
-        await self._app(scope, receive, guarded)
+        await self._app(scope, Body(scope, receive).receive, guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         host = headers.get("host", "")

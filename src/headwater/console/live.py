@@ -7,7 +7,7 @@ gets fewer rows, and a count of those that were left out.
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,7 @@ MOST_ROWS = 200
 RATE_SECONDS = 2.0
 
 
-async def page_events(broker: Broker, page: str, parameters: dict[str, Any]) -> AsyncIterator[str]:
+async def page_events(broker: Broker, page: str, parameters: dict[str, Any]) -> AsyncGenerator[str]:
     """A page whenever it has changed."""
     last, sent_at = "", time.monotonic()
     while True:
@@ -154,7 +154,7 @@ class Tails:
         self._broker = broker
         self._open: dict[str, Tail] = {}
 
-    async def events(self, topic: str, kind: str, text: str) -> AsyncIterator[str]:
+    async def events(self, topic: str, kind: str, text: str) -> AsyncGenerator[str]:
         key = json.dumps([topic, kind, text])
         tail = self._open.get(key)
         if tail is None or tail.task.done():
@@ -177,7 +177,7 @@ class Tails:
             tail.task.cancel()
 
 
-async def _rows(listener: Listener) -> AsyncIterator[str]:
+async def _rows(listener: Listener) -> AsyncGenerator[str]:
     yield listener.take()
     while True:
         try:

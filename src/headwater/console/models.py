@@ -67,9 +67,9 @@ class LogFigures(Model):
 
 class Alert(Model):
     severity: Literal["warning", "critical"]
-    kind: str
+    kind: Literal["log", "disk", "gap", "slow", "dead"]
     message: str
-    since: Micros
+    since: Micros = Field(description="when someone who looked saw it first")
 
 
 class Lines(Model):
@@ -136,8 +136,10 @@ class Messages(Model):
 
 
 class NewMessage(Asked):
-    text: Annotated[str, Field(max_length=512 * 1024)] | None = None
-    base64: Annotated[str, Field(max_length=700 * 1024)] | None = None
+    """Either text or base64."""
+
+    text: str | None = None
+    base64: str | None = None
     headers: dict[str, str] = Field(default_factory=dict, max_length=64)
 
 

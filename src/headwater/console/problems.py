@@ -23,7 +23,7 @@ _STATUSES = {
     Code.NO_SPACE: 507,
     Code.INTERNAL: 500,
 }
-_WORDS = {404: "not_found", 405: "method_not_allowed"}
+_WORDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
 class ApiError(Exception):

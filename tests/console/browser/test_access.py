@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from headwater.users import FILE, Users
 from tests.console.browser.chromium import DESKTOP, PATIENCE, Watch
 from tests.console.browser.scene import HUMIDITY, QUEUE, Scene
 
@@ -117,6 +118,17 @@ def test_an_operator_manages_users_and_logs_out(log_in: LogIn) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
     page.goto("/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+
+
+def test_a_user_that_is_removed_is_led_to_the_login(log_in: LogIn, scene: Scene) -> None:
+    """Also from a page that only listens."""
+    add_user(scene, "leaving", "reader")
+    page = log_in("leaving")
+    page.get_by_role("link", name=HUMIDITY).click()
+    page.get_by_role("button", name="Watch live").click()
+    expect(page.get_by_text("Waiting for messages")).to_be_visible()
+    Users(scene.broker.data / FILE).remove("leaving")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in", timeout=15_000)
 
 
 def test_a_session_that_ended_leads_to_the_login(browser: Browser, scene: Scene) -> None:

@@ -1,13 +1,24 @@
 """Streams of server-sent events."""
 
+from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
+from headwater.console.access import Identity
 from headwater.console.events import EventStream
 from headwater.console.live import page_events
-from headwater.console.parts import FAILURES, Listing, Reader, TheBroker, TopicName, Viewer
+from headwater.console.parts import (
+    FAILURES,
+    Listing,
+    Reader,
+    TheBroker,
+    TopicName,
+    Viewer,
+    access_of,
+)
 
 router = APIRouter(responses=FAILURES, tags=["live"])
 
@@ -23,7 +34,7 @@ async def page(
 ) -> EventStream:
     """A page again whenever it changes: the event `data` has the JSON of its GET."""
     parameters = {} if page == "overview" else listing
-    return _stream(request, page_events(broker, page, parameters))
+    return _stream(request, who, page_events(broker, page, parameters))
 
 
 @router.get("/topics/{topic}/live", response_class=StreamingResponse, responses=_STREAM)
@@ -40,9 +51,10 @@ async def tail(
     """Messages as they come: the event `rows` has `items` (at most 200 a second, payloads cut at
     4 KiB), how many `matched`, how many were `skipped`, and the `rate` of the topic."""
     wanted, sort = (topic, kind) if pattern is None else (pattern, "pattern")
-    return _stream(request, request.app.state.tails.events(wanted, sort, filter))
+    return _stream(request, who, request.app.state.tails.events(wanted, sort, filter))
 
 
-def _stream(request: Request, events: Any) -> EventStream:
+def _stream(request: Request, who: Identity, events: AsyncGenerator[str]) -> EventStream:
     address = request.client.host if request.client else ""
-    return EventStream(events, request.app.state.streams, address)
+    may_read = partial(access_of(request).is_still, who, request)
+    return EventStream(events, request.app.state.streams, address, may_read)

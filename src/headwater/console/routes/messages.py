@@ -1,14 +1,18 @@
-"""Messages: looked at, and published."""
+"""Messages: looked at, and published. Large ones pass piece by piece, in both directions."""
 
 import base64
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from pydantic import ValidationError
 
 from headwater.console import models
 from headwater.console.broker import Broker
+from headwater.console.guard import Body
 from headwater.console.parts import (
     FAILURES,
     MOMENT,
@@ -22,9 +26,19 @@ from headwater.console.problems import ApiError
 
 router = APIRouter(responses=FAILURES, tags=["messages"])
 
-#: The largest message that is shown as a whole.
+#: The largest message that is shown as a whole, or taken.
 MOST_BYTES = 16 << 20
-MOST_PUBLISHED = 512 * 1024
+#: What such a message is as JSON with base64, and some headers.
+MOST_BODY = MOST_BYTES * 4 // 3 + (1 << 20)
+#: How much of a message goes to the broker at once.
+PIECE_BYTES = 512 * 1024
+
+_TAKES_A_MESSAGE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": models.NewMessage.model_json_schema()}},
+    }
+}
 
 From = Annotated[int | None, Query(alias="from", ge=0, le=models.MOST)]
 Place = Annotated[int | None, Query(ge=0, le=models.MOST)]
@@ -60,7 +74,7 @@ async def message(who: Reader, broker: TheBroker, topic: TopicName, offset: mode
     if first["size"] > MOST_BYTES:
         raise ApiError(413, "too_large", f"this message has {first['size']} bytes")
     parts = [part async for part in _payload(broker, first)]
-    return shown({**first, "payload": base64.b64encode(b"".join(parts)).decode()})
+    return shown({**first, "payload": _base64(b"".join(parts))})
 
 
 @router.get("/topics/{topic}/messages/{offset}/payload", response_class=Response)
@@ -79,31 +93,30 @@ async def payload(
     )
 
 
-@router.post("/topics/{topic}/messages", response_model=models.Published, status_code=201)
-async def publish(
-    who: Operator, broker: TheBroker, topic: TopicName, message: models.NewMessage
-) -> Any:
-    """Publish a message of at most 512 KiB; answered when it is durable."""
-    if (message.text is None) == (message.base64 is None):
-        raise ApiError(400, "malformed", "give either text or base64")
-    if message.base64 is not None:
-        try:
-            content = base64.b64decode(message.base64, validate=True)
-        except ValueError:
-            raise ApiError(400, "malformed", "base64 is not base64") from None
-    else:
-        content = _utf8(message.text or "")
-    if len(content) > MOST_PUBLISHED:
-        raise ApiError(413, "too_large", f"at most {MOST_PUBLISHED} bytes can be published here")
+@router.post(
+    "/topics/{topic}/messages",
+    response_model=models.Published,
+    status_code=201,
+    openapi_extra=_TAKES_A_MESSAGE,
+)
+async def publish(who: Operator, request: Request, broker: TheBroker, topic: TopicName) -> Any:
+    """Publish a message of at most 16 MiB, or what the broker allows: answered when durable."""
+    message = await _new_message(request)
+    content = _content(message)
+    if len(content) > MOST_BYTES:
+        raise ApiError(413, "too_large", f"at most {MOST_BYTES} bytes can be published here")
     for name, value in message.headers.items():
         _utf8(name), _utf8(value)
-    return await broker.ask(
-        "messages.publish",
-        topic=topic,
-        payload=base64.b64encode(content).decode(),
-        headers=message.headers,
-        publisher=who.name,
-    )
+    async with request.app.state.large if len(content) > PIECE_BYTES else nullcontext():
+        upload, rest = await _upload(broker, content)
+        return await broker.ask(
+            "messages.publish",
+            topic=topic,
+            payload=_base64(rest),
+            headers=message.headers,
+            publisher=who.name,
+            upload=upload,
+        )
 
 
 @router.post("/messages/{offset}/publish", response_model=models.Published, status_code=201)
@@ -115,6 +128,39 @@ async def publish_again(
     if topic is not None:
         _utf8(topic)
     return await broker.ask("messages.repeat", offset=offset, topic=topic, publisher=who.name)
+
+
+async def _new_message(request: Request) -> models.NewMessage:
+    """Read here and not by the framework, which would read a large body before it is known whose
+    it is."""
+    Body.of(request.scope).most = MOST_BODY
+    try:
+        return models.NewMessage.model_validate_json(await request.body())
+    except ValidationError as error:
+        problems = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        raise RequestValidationError(problems) from None
+
+
+def _content(message: models.NewMessage) -> bytes:
+    if (message.text is None) == (message.base64 is None):
+        raise ApiError(400, "malformed", "give either text or base64")
+    if message.base64 is None:
+        return _utf8(message.text or "")
+    try:
+        return base64.b64decode(message.base64, validate=True)
+    except ValueError:
+        raise ApiError(400, "malformed", "base64 is not base64") from None
+
+
+async def _upload(broker: Broker, content: bytes) -> tuple[int | None, bytes]:
+    """Give the broker all but the last piece. Returns the upload, if there is one, and the rest."""
+    upload = None
+    done = 0
+    while len(content) - done > PIECE_BYTES:
+        piece = _base64(content[done : done + PIECE_BYTES])
+        upload = (await broker.ask("messages.upload", payload=piece, upload=upload))["upload"]
+        done += PIECE_BYTES
+    return upload, content[done:]
 
 
 async def _first(broker: Broker, topic: str, offset: int) -> dict[str, Any]:
@@ -135,6 +181,10 @@ async def _payload(broker: Broker, first: dict[str, Any]) -> AsyncIterator[bytes
         piece = base64.b64decode(part["payload"])
         done += len(piece)
         yield piece
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _utf8(text: str) -> bytes:

@@ -12,7 +12,11 @@ const UNITS = {
 };
 
 // Where an alert of a kind can be looked into.
-const REMEDIES = { dead: "/queues?sort=-dead", slow: "/connections?sort=-lag" };
+const REMEDIES = {
+  dead: "/queues?sort=-dead",
+  gap: "/subscriptions?sort=-lag",
+  slow: "/connections?sort=-lag",
+};
 
 export function overview(view) {
   let data = null;
@@ -48,10 +52,10 @@ function alerts(list) {
     list.map(({ severity, kind, message, since }) =>
       h(
         "li",
-        { key: `${kind} ${message}`, class: severity === "critical" ? "alert critical" : "alert" },
+        { key: kind, class: severity === "critical" ? "alert critical" : "alert" },
         h("strong", null, severity === "critical" ? "Critical" : "Warning"),
         kind in REMEDIES ? h("a", { href: REMEDIES[kind] }, message) : h("span", null, message),
-        h("span", { class: "quiet" }, since ? ["since ", format.time(since)] : null),
+        h("span", { class: "quiet" }, "seen since ", format.time(since)),
       ),
     ),
   );
@@ -80,7 +84,7 @@ function tiles(data) {
       h(
         "span",
         {
-          title: `${format.plural(log.segments, "segment")}, offsets ${format.exact(log.start)} to ${format.exact(log.end)}`,
+          title: `All messages before this offset are safe on the disk. The log has ${format.plural(log.segments, "segment")}, offsets ${format.exact(log.start)} to ${format.exact(log.end)}.`,
         },
         `watermark ${format.exact(log.watermark)}`,
       ),
@@ -98,7 +102,7 @@ function tiles(data) {
     tile(
       "Queues",
       format.number(data.queues),
-      [data.dead_letters ? "have dead letters" : "no dead letters"],
+      [data.dead_letters ? "some with dead letters" : "no dead letters"],
       ["queues"],
     ),
     tile(

@@ -22,8 +22,8 @@ from headwater.pipeline.contracts import Record, load, verdict
 from headwater.spark.broker import Broker, Selection
 from tests.e2e.process import eventually
 
-#: One after the other: they look for free ports.
-pytestmark = pytest.mark.xdist_group("demo")
+#: One after the other, and not beside the demo that runs Spark: they look for free ports.
+pytestmark = pytest.mark.xdist_group("spark")
 
 CONTRACTS = Path(records.__file__).with_name("contracts")
 KINDS = [

@@ -18,6 +18,7 @@ from pyspark import pipelines as dp
 from headwater.pipeline import bronze as source
 
 @dp.table(partition_cols=source.PARTITION_COLUMNS, table_properties={"headwater.complete": "true"})
+@source.direct
 def bronze():
     return source.frame()
 """

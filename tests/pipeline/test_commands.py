@@ -51,8 +51,8 @@ class Feeder:
         self._client = Client(broker.ports["flight"])
         self._sequence = 0
 
-    def append(self, count: int, topic: str = "shop/orders") -> None:
-        values = [(topic, b"%d" % number) for number in range(count)]
+    def append(self, count: int, topic: str = "shop/orders", value: bytes = b"%d") -> None:
+        values = [(topic, value % number) for number in range(count)]
         self._client.put(rows(*values), do="append", producer="feeder", sequence=self._sequence)
         self._sequence += 1
 
@@ -161,5 +161,3 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert len(nowhere.stderr.splitlines()) == 1
     named = headwater("run", "bronze", cwd=tmp_path)
     assert named.stderr == "headwater: error: tables are named with --full-refresh only\n"
-    remote = headwater("run", "--remote", "sc://localhost", cwd=tmp_path)
-    assert "Spark Connect" in remote.stderr and remote.returncode == 1

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headwater.pipeline.contracts.reading import parse
-from headwater.pipeline.contracts.tables import LATE, PARTITION_COLUMNS, QUARANTINE, Layer
+from headwater.pipeline.contracts.source import LATE, PARTITION_COLUMNS, QUARANTINE
+from headwater.pipeline.contracts.tables import Layer
 from headwater.pipeline.delta import Table
 from tests.pipeline.conftest import Stand
 
@@ -48,7 +49,7 @@ class Lake:
 
     def run(self) -> None:
         """Take what there is, and stop."""
-        stream = self.layer.stream(self.stand.spark)
+        stream = self.layer.stream(self.directory / "tables")
         place = str(self.directory / "checkpoint")
         writer: Any = stream.writeStream.option("checkpointLocation", place)
         query = writer.foreachBatch(self._write).trigger(availableNow=True).start()
@@ -58,18 +59,12 @@ class Lake:
             query.stop()
 
     def _write(self, batch: DataFrame, number: int) -> None:
-        batch = batch.persist()
-        selects = {each.table: self._silver(each) for each in self.contracts}
-        selects |= {QUARANTINE: self.layer.quarantine, LATE: self.layer.late}
-        for name, select in selects.items():
-            self.table(name).append(select(batch), "test", number, PARTITION_COLUMNS)
-            if name == self.fail_after:
-                self.fail_after = None
-                raise RuntimeError("killed")
-        batch.unpersist()
-
-    def _silver(self, contract: Any) -> Any:
-        return lambda batch: self.layer.silver(batch, contract)
+        with self.layer.taken(batch) as additions:
+            for name, addition in additions.items():
+                self.table(name).append_files(addition, "test", number, PARTITION_COLUMNS)
+                if name == self.fail_after:
+                    self.fail_after = None
+                    raise RuntimeError("killed")
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         if not self.table(name).exists:

@@ -1,25 +1,28 @@
-"""The verdict over records: every rule, every poison, and Spark against the definition."""
+"""The verdict over records: every rule, every poison, and the quick way against the definition."""
 
 import json
-import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from headwater.pipeline.contracts.checks import Record, Verdict, key_of, verdict
-from headwater.pipeline.contracts.expressions import classified
+from headwater.pipeline.contracts.evolution import Column, Evolution
+from headwater.pipeline.contracts.fits import Fits
+from headwater.pipeline.contracts.judge import RECORD, Judge, Judged
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.contracts.reading import parse
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 ARRIVAL = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
-EVERYTHING = """
-topics: all/.*
+#: What Arrow can read, and the other types.
+FLAT = """
+topics: flat/.*
 key: [id, shop]
 event_time: at
 max_bytes: 64KiB
@@ -33,9 +36,11 @@ fields:
   day: {type: date, min: 2020-01-01}
   cost: {type: 'decimal(6,2)', max: 9999.5}
   color: {type: string, one_of: [red, green, blue]}
+  "odd name-1": {type: string, max_length: 5}
+"""
+NESTED = """
   tags: {type: array<string>, max_length: 3}
   grid: {type: array<array<long>>}
-  "odd name-1": {type: string, max_length: 5}
   place:
     type: struct
     fields:
@@ -47,6 +52,7 @@ fields:
       sku: {type: string, required: true}
       count: {type: long, min: 1}
 """
+EVERYTHING = FLAT.replace("flat/", "all/").rstrip() + NESTED
 FROZEN = """
 topics: [frozen]
 unknown: freeze
@@ -65,6 +71,7 @@ CONTRACTS = (
     contract(FROZEN, "frozen"),
     contract(ROWS, "rows"),
     contract(VALUES, "values"),
+    contract(FLAT, "flat"),
 )
 
 
@@ -72,40 +79,58 @@ def record(value: bytes, topic: str = "all/x", offset: int = 0) -> Record:
     return Record(topic, value, ARRIVAL, offset)
 
 
-def judged(spark: SparkSession, records: list[Record]) -> list[Any]:
-    """What Spark says, in one job, in the same order."""
-    rows = [
-        (n, each.topic, bytearray(each.value), each.timestamp, "bpsp", "bob", {"h": "1"})
-        for n, each in enumerate(records)
-    ]
-    columns = (
-        "offset long, topic string, value binary, timestamp timestamp, protocol string, "
-        "publisher string, headers map<string,string>"
-    )
-    frame = spark.createDataFrame(rows, columns)
-    return classified(frame, CONTRACTS).orderBy("offset").collect()
+def records_of(records: list[Record]) -> Any:
+    columns = {
+        "offset": range(len(records)),
+        "topic": [each.topic for each in records],
+        "value": [each.value for each in records],
+        "timestamp": [each.timestamp for each in records],
+        "protocol": ["bpsp"] * len(records),
+        "publisher": ["bob"] * len(records),
+        "headers": [[("h", "1")]] * len(records),
+    }
+    arrays = [pa.array(list(columns[f.name]), f.type) for f in RECORD]
+    return pa.table(arrays, schema=RECORD)
 
 
-def agree(spark: SparkSession, records: list[Record]) -> list[Verdict]:
-    """Compare Spark with the definition, record by record."""
+def judged(records: list[Record], *evolved: Column, learning: bool = False) -> Judged:
+    evolutions = {each.name: Evolution(each, Path("/nowhere")) for each in CONTRACTS}
+    evolutions["flat"].columns = evolved
+    return Judge(CONTRACTS, evolutions, learning)(records_of(records))
+
+
+def places(found: Judged) -> dict[int, tuple[str, dict[str, Any]]]:
+    """Where each record is, by its offset, with its row."""
+    every: dict[int, tuple[str, dict[str, Any]]] = {}
+    for parts, place in ((found.quarantine, "quarantine"), (found.late, "late")):
+        for row in (row for part in parts for row in part.to_pylist()):
+            assert every.setdefault(row["offset"], (place, row)) == (place, row)
+    for name, rows in found.silver.items():
+        for row in rows.to_pylist():
+            assert every.setdefault(row["_offset"], ("silver", row)) == ("silver", row)
+            row["contract"] = name
+    return every
+
+
+def agree(records: list[Record], *evolved: Column) -> list[Verdict]:
+    """Compare the quick way with the definition, record by record."""
     expected = [verdict(CONTRACTS, each) for each in records]
-    for one, want, got in zip(records, expected, judged(spark, records), strict=True):
-        broken = got["_broken"]
-        rule = None if broken is None else broken["rule"]
-        reason: str = "" if broken is None else broken["reason"]
-        told = (one.value[:300], want, got["_broken"])
-        decided = (got["_verdict"], got["contract"], rule)
-        assert decided == (want.place, want.contract, want.rule), told
-        if want.reason is not None:
-            assert reason.split(" is ")[0] == want.reason.split(" is ")[0], told
-        if want.place == "silver" and want.contract == "everything":
-            assert _plain(got["_row0"].asDict(recursive=True)) == _plain(want.row), told
-            assert got["_key"].startswith("@") == (want.key is None), told
+    found = places(judged(records, *evolved))
+    assert sorted(found) == list(range(len(records)))
+    for number, (one, want) in enumerate(zip(records, expected, strict=True)):
+        place, row = found[number]
+        told = (one.value[:300], want, row)
+        assert (place, row["contract"]) == (want.place, want.contract), told
+        if place == "quarantine":
+            assert (row["rule"], row["reason"]) == (want.rule, want.reason), told
+        if place == "silver":
+            assert {name: _plain(row[name]) for name in want.row} == _plain(want.row), told
+            assert row["_event_time"] == want.event_time, told
     return expected
 
 
 def _plain(value: Any) -> Any:
-    """Rows that can be compared: Spark gives times in local time, without saying so."""
+    """Rows that can be compared."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -227,100 +252,167 @@ EXAMPLES: list[tuple[bytes, str | None]] = [
 ]
 
 
-def test_every_rule_and_every_poison(spark: SparkSession) -> None:
-    records = [record(value) for value, _ in EXAMPLES]
-    for (value, rule), found in zip(EXAMPLES, agree(spark, records), strict=True):
+@pytest.mark.parametrize("topic", ["all/x", "flat/x"])
+def test_every_rule_and_every_poison(topic: str) -> None:
+    nested = {b'"tags"', b'"grid"', b'"place"', b'"lines"'}
+    examples = [
+        (value, rule)
+        for value, rule in EXAMPLES
+        if topic == "all/x" or rule is None or not any(name in value for name in nested)
+    ]
+    records = [record(value, topic) for value, _ in examples]
+    for (value, rule), found in zip(examples, agree(records), strict=True):
         assert found.rule == rule, (value[:200], found)
 
 
-def test_late_and_future_are_decided_by_arrival(spark: SparkSession) -> None:
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_one_odd_record_among_many_others(number: int) -> None:
+    """Whatever it is, it does not change what becomes of its neighbours."""
+    value, _ = EXAMPLES[number]
+    good = [record(b'{"id":%d,"shop":"north"}' % each, "flat/x") for each in range(100)]
+    found = agree([*good[:50], record(value, "flat/x"), *good[50:]])
+    assert sum(each.place == "silver" for each in found) >= 100
+
+
+def test_late_and_future_are_decided_by_arrival() -> None:
     seconds = {-601: "late", -600: "silver", 0: "silver", 300: "silver", 301: "quarantine"}
     times = [(ARRIVAL + timedelta(seconds=each)).isoformat() for each in seconds]
-    found = agree(spark, [record(given(at=each)) for each in times])
-    assert [each.place for each in found] == list(seconds.values())
+    for topic in ("all/x", "flat/x"):
+        found = agree([record(given(at=each), topic) for each in times])
+        assert [each.place for each in found] == list(seconds.values())
 
 
-def test_undeclared_fields(spark: SparkSession) -> None:
+def test_undeclared_fields() -> None:
     cases = [
         ("frozen", b'{"a":1}', None),
         ("frozen", b'{"a":1,"b":2}', "unknown"),
         ("frozen", b'{"s":{"x":1,"y":null}}', "unknown"),
         ("rows", b'{"b":2}', "discard_row"),
         ("values", b'{"a":1,"b":2}', None),
+        ("values", b'{"a":1,"b":NaN}', "json"),
+        ("values", b'{"a":1,"b":[1,{"c":2,"c":3}]}', "json"),
+        ("values", b'{"a":1,"b":2,"b":3}', "json"),
         ("all/x", b'{"id":1,"b":2}', None),
         ("elsewhere", b'{"a":1}', "contract"),
     ]
     records = [record(value, topic) for topic, value, _ in cases]
-    assert [each.rule for each in agree(spark, records)] == [rule for *_, rule in cases]
-    *_, evolved, _ = judged(spark, records)
-    assert evolved["_extra"] == {"b": "2"}
+    assert [each.rule for each in agree(records)] == [rule for *_, rule in cases]
+    assert judged(records, learning=True).news == {"everything": {("b", "long")}}
+    found = judged(records)
+    assert found.silver["everything"].column("_rest").to_pylist() == [[("b", "2")]]
+    assert found.silver["values"].column_names[0] == "a"
 
 
-def test_a_reason_names_field_value_and_expectation(spark: SparkSession) -> None:
-    (got,) = judged(spark, [record(given(shop=12345))])
-    assert got["_broken"]["reason"] == "shop is 12345; it has to be a text"
-    (got,) = judged(spark, [record(given(lines=[{"sku": "a", "count": 0}]))])
-    assert got["_broken"]["reason"] == "lines[0].count is 0; it has to be at least 1"
-    (got,) = judged(spark, [record(given(shop="a" * 5000))])
-    assert len(got["_broken"]["reason"]) < 200
+def test_fields_that_became_columns_are_read_like_declared_ones() -> None:
+    evolved = (
+        Column("n", "n", "long"),
+        Column("x", "x", "double"),
+        Column("b", "b", "boolean"),
+        Column("s", "s", "string"),
+    )
+    values = [
+        b'{"id":1,"n":7,"x":1.5,"b":true,"s":"t"}',
+        b'{"id":2,"n":null,"x":3}',
+        b'{"id":3,"n":1.5,"x":"no","b":0,"s":2.50}',
+        b'{"id":4,"s":{"deep":[1.0,null]}}',
+        b'{"id":5,"other":[1.50]}',
+    ]
+    records = [record(each, "flat/x") for each in values]
+    found = judged(records, *evolved)
+    rows = found.silver["flat"].select(["n", "x", "b", "s", "_rest"]).to_pylist()
+    assert [tuple(each.values()) for each in rows] == [
+        (7, 1.5, True, "t", None),
+        (None, 3.0, None, None, None),
+        (None, None, None, "2.50", [("n", "1.5"), ("x", '"no"'), ("b", "0")]),
+        (None, None, None, '{"deep":[1.0,null]}', None),
+        (None, None, None, None, [("other", "[1.50]")]),
+    ]
+    assert judged(records, *evolved, learning=True).news == {"flat": {("other", "string")}}
 
 
-def test_spark_agrees_with_the_definition_on_many_records(spark: SparkSession) -> None:
-    chance = random.Random(5)
-    records = [record(_any_record(chance)) for _ in range(3000)]
-    records += [record(_damaged(chance, _any_record(chance))) for _ in range(1500)]
-    found = agree(spark, records)
-    assert {each.place for each in found} == {"silver", "quarantine", "late"}
-    assert len({each.rule for each in found}) > 8
+def test_most_records_are_read_the_quick_way() -> None:
+    """Otherwise all the rest would be right as well, but slow."""
+    flat = CONTRACTS[-1]
+    values = [
+        given(shop="north", price=1.5, paid=True, at="2026-03-01T12:00:00Z", cost=12.5, color="red")
+    ] * 100
+    column = pa.array(values, pa.binary())
+    assert Fits(flat, ()).candidates(column).true_count == 100
+    _, fits = Fits(flat, ()).read(column)
+    assert fits.true_count == 100
+    assert not Fits(CONTRACTS[0], ()).possible
 
 
-def _any_record(chance: random.Random) -> bytes:
-    names = [each.name for each in CONTRACTS[0].fields] + ["new", "ID"]
-    fields = {name: _any_value(chance, name) for name in chance.sample(names, chance.randint(0, 5))}
-    if chance.random() < 0.9:
-        fields["id"] = chance.randint(0, 1000)
-    return json.dumps(fields, ensure_ascii=chance.random() < 0.5).encode()
+def test_a_reason_names_field_value_and_expectation() -> None:
+    def reason(value: bytes) -> str:
+        (row,) = judged([record(value)]).quarantine[0].to_pylist()
+        found: str = row["reason"]
+        return found
+
+    assert reason(given(shop=12345)) == "shop is 12345; it has to be a text"
+    assert reason(given(price=-6.5)) == "price is -6.5; it has to be from -5.5 to 1000000000.0"
+    nested = reason(given(lines=[{"sku": "a", "count": 0}]))
+    assert nested == "lines[0].count is 0; it has to be at least 1"
+    assert len(reason(given(shop="a" * 5000))) < 200
 
 
-def _any_value(chance: random.Random, name: str) -> Any:
+def _values(name: str) -> st.SearchStrategy[Any]:
     likely: dict[str, list[Any]] = {
         "shop": ["north", "south-2", "a", "Ünder"],
         "price": [1, 2.5, -5.5, 1e9, 1e10, 0.1, 123456789.123456789],
-        "at": ["2026-03-01T12:00:00Z", "2026-03-01T11:00:00-01:00", "2020-01-01T00:00:00Z"],
-        "seen": [1772366400000, 0, -1, 1.5, 10**15],
-        "day": ["2024-02-29", "2023-02-29", "9999-12-31"],
-        "cost": [1, 1.25, "9.99", 9999.5, -0.01, "00012.500", "1.", ".5", 1e2],
+        "at": [
+            "2026-03-01T12:00:00Z",
+            "2026-03-01T11:00:00-01:00",
+            "2020-01-01T00:00:00Z",
+            "2026-03-01 12:00:00.5",
+            "0000-01-01T00:00:00Z",
+            "0001-01-01T00:00:00+01:00",
+            "9999-12-31T23:59:59-17:59",
+            "2026-03-01T12:00:60Z",
+            "2026-03-01T24:00:00Z",
+            "2026-03-01T12:00:00.1234567Z",
+        ],
+        "seen": [1772366400000, 0, -1, 1.5, 10**15, 2**63 - 1],
+        "day": ["2024-02-29", "2023-02-29", "9999-12-31", "0000-01-01", "0001-01-01"],
+        "cost": [1, 1.25, "9.99", 9999.5, -0.01, "00012.500", "1.", ".5", 1e2, "+1", "1e2", 1e-7],
         "color": ["red", "blue", "Red"],
         "tags": [[], ["a"], ["a", "b", "c", "d"], [None], {"a": 1}],
         "grid": [[], [[1]], [[1, None]], [None], [[1.5]], [["1"]]],
         "place": [{"lat": 1.5}, {"lat": 100}, {"name": 1}, {"lat": 0, "name": "x"}, []],
         "lines": [[{"sku": "a"}], [{"sku": 1}], [{}], [None], [{"sku": "a", "count": 1, "z": 1}]],
     }
-    anything: list[Any] = [
-        None,
-        True,
-        0,
-        1,
-        -7,
-        1.5,
-        2**63,
-        2**70,
-        10**40,
-        "",
-        "x",
-        "12",
-        [],
-        {},
-        [1],
-    ]
-    return chance.choice(likely.get(name, []) * 3 + anything)
+    anything: st.SearchStrategy[Any] = st.one_of(
+        st.sampled_from([None, True, 0, 1, -7, 1.5, 2**63, 2**70, 10**40, "", "12", [], {}, [1]]),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+    )
+    known = likely.get(name)
+    return anything if known is None else st.one_of(st.sampled_from(known), anything)
 
 
-def _damaged(chance: random.Random, value: bytes) -> bytes:
-    """With one byte more, less or other."""
-    place = chance.randrange(len(value) + 1)
-    new = bytes([chance.choice(b'{}[]",:\\\x00\xff0e.-x ')])
-    return value[:place] + chance.choice([b"", new]) + value[place + chance.choice([0, 1]) :]
+_NAMES = [*(each.name for each in CONTRACTS[0].fields), "new", "ID"]
+
+
+@st.composite
+def _documents(draw: st.DrawFn) -> bytes:
+    """JSON that mostly fits, now and then with one byte more, less or other."""
+    names = draw(st.lists(st.sampled_from(_NAMES), max_size=3, unique=True))
+    fields = {"id": draw(st.integers(0, 1000)), **{name: draw(_values(name)) for name in names}}
+    text = json.dumps(fields, ensure_ascii=draw(st.booleans()))
+    value = text.encode(errors="surrogatepass")
+    if draw(st.integers(0, 3)):
+        return value
+    place = draw(st.integers(0, len(value)))
+    new = draw(st.sampled_from([b"", *(bytes([each]) for each in b'{}[]",:\\\x00\xff0e.-+x \n')]))
+    return value[:place] + new + value[place + draw(st.integers(0, 1)) :]
+
+
+@pytest.mark.property
+@settings(max_examples=150, deadline=None)
+@drawn(st.lists(st.tuples(st.sampled_from(["all/x", "flat/x"]), _documents()), max_size=40))
+def test_the_quick_way_agrees_with_the_definition(documents: list[tuple[str, bytes]]) -> None:
+    agree([record(value, topic) for topic, value in documents])
 
 
 def test_keys_are_those_of_records_that_fit() -> None:

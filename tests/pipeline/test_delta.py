@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.delta import STAGING, Table
+from headwater.pipeline.delta import Table
+from headwater.pipeline.layout import STAGING
 
 pytestmark = pytest.mark.xdist_group("spark")
 

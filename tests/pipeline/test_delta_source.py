@@ -11,7 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from headwater.errors import HeadwaterError
 from headwater.pipeline.delta import Table
 from headwater.pipeline.delta_source import Files, TableReader
-from headwater.pipeline.upkeep import compact, expire
+from headwater.pipeline.retention import expire
+from headwater.pipeline.upkeep import compact
 from tests.pipeline.test_delta import numbers
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headwater.pipeline.contracts.reading import parse
-from headwater.pipeline.contracts.tables import QUARANTINE
+from headwater.pipeline.contracts.source import QUARANTINE
 from headwater.pipeline.redrive import Redrive, Selected
 from tests.pipeline.conftest import Stand
 from tests.pipeline.test_contracts_tables import ORDERS, Lake, order
@@ -28,7 +28,7 @@ def lake(stand: Stand, tmp_path: Path) -> Lake:
 
 def redrive(lake: Lake, text: str = LOOSER) -> Redrive:
     contract = parse(text, Path("orders.yml"))
-    return Redrive(lake.stand.spark, lake.directory, [contract])
+    return Redrive(lake.directory, [contract])
 
 
 def silent(done: int, total: int) -> None: ...

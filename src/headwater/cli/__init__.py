@@ -23,6 +23,7 @@ from headwater.cli import (
     pipeline,
     pipeline_contracts,
     pipeline_proof,
+    pipeline_replay,
     pubsub,
     queue,
     serve,
@@ -72,7 +73,7 @@ app.add_typer(pipeline.app, name="pipeline")
 pipeline.app.add_typer(pipeline_contracts.app, name="contracts")
 pipeline.app.command()(pipeline_contracts.redrive)
 pipeline.app.command()(pipeline_proof.audit)
-pipeline.app.command()(pipeline_proof.replay)
+pipeline.app.command()(pipeline_replay.replay)
 app.command()(config.config)
 app.command()(demo.demo)
 

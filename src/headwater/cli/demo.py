@@ -33,7 +33,7 @@ def demo(
 ) -> None:
     """Run a broker, simulated clients of all five protocols, and a pipeline that makes tables.
 
-    Stops everything on Ctrl-C.
+    Ctrl-C stops everything, and is how it should end: the exit code is 0.
     """
     from headwater.demo.broker import choose_ports
     from headwater.demo.show import Show

@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,13 @@ import typer
 
 from headwater.cli import common
 from headwater.cli.common import JsonOption, out
-from headwater.cli.output import size_of
+from headwater.cli.output import progress_bar, size_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
+    from headwater.pipeline.checking import Report
     from headwater.pipeline.project import Project
+    from headwater.pipeline.upkeep import Done
     from headwater.spark.broker import Broker
 
 app = typer.Typer(
@@ -48,6 +51,14 @@ ServersOption = Annotated[
 MasterOption = Annotated[
     str, typer.Option(help="Where Spark runs: local[N] with N cores, or a cluster.")
 ]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sc://HOST:PORT",
+        help="A Spark Connect server: it fills tables of its own catalog, with one run after "
+        "another. See docs/pipeline.md.",
+    ),
+]
 MISSING = "the pipeline needs more packages: pip install 'headwater[spark]'"
 
 
@@ -70,6 +81,8 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
             app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
         )
     threading.Thread(target=_end_with, args=(spark,), name="java", daemon=True).start()
+    # It would print a traceback when Java is killed.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
         # What fails is told in one line; Spark would tell it in a hundred.
@@ -90,6 +103,8 @@ def broker_of(project: "Project") -> "Broker":
     from headwater.spark.broker import Broker
     from headwater.spark.options import Sink, parse
 
+    # In the end it is said once, as an error.
+    logging.getLogger("headwater.spark.broker").setLevel(logging.ERROR)
     names = ("servers", "token", "tls.enabled", "tls.caFile")
     given = {name: project.setting(name) for name in names}
     options = {name: value for name, value in given.items() if value}
@@ -142,14 +157,7 @@ def run(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="With --full-refresh: which.")
     ] = None,
     master: MasterOption = "local[*]",
-    remote: Annotated[
-        str | None,
-        typer.Option(
-            metavar="sc://HOST:PORT",
-            help="A Spark Connect server, which takes definitions through Spark's own "
-            "`spark-pipelines run` only.",
-        ),
-    ] = None,
+    remote: RemoteOption = None,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
@@ -158,54 +166,90 @@ def run(
     On a terminal it shows a bar per table; elsewhere it prints a line of JSON when something has
     changed. Stopped in any way, it goes on where it was.
     """
-    if remote is not None:
-        raise HeadwaterError(
-            "a Spark Connect server cannot call back for each batch: run Spark's own "
-            "`spark-pipelines run` with SPARK_REMOTE, or give --master"
-        )
     if tables and not full_refresh:
         raise HeadwaterError("tables are named with --full-refresh only")
-    from headwater.pipeline.progress import shown
-    from headwater.pipeline.runner import Runner
-
     loaded = load(project, servers)
     if out().is_terminal:  # the view has it
         logging.getLogger("headwater.pipeline").setLevel(logging.CRITICAL)
-    spark = session(loaded, master)
+    refresh = (tables or []) if full_refresh else None
+    if remote is not None:
+        well = _run_remotely(loaded, remote, once, refresh)
+    else:
+        well = _run_here(loaded, master, once, refresh)
+    if not well:
+        raise HeadwaterError("not all tables are current: `headwater pipeline status` says why")
+
+
+def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | None) -> bool:
+    from headwater.pipeline.progress import shown
+    from headwater.pipeline.runner import Runner
+
+    spark = session(project, master)
     try:
         with shown(out()) as view:
-            runner = Runner(loaded, spark, once, view)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: runner.stop())
-            well = runner.run((tables or []) if full_refresh else None)
+            runner = Runner(project, spark, once, view)
+            _stop_by_signal(runner.stop)
+            return runner.run(refresh)
     finally:
         with contextlib.suppress(Exception):  # it may be gone
             spark.stop()
-    if not well:
-        raise HeadwaterError("not all tables are current: `headwater pipeline status` says why")
+
+
+def _run_remotely(project: "Project", address: str, once: bool, refresh: list[str] | None) -> bool:
+    from headwater.pipeline.progress import shown
+    from headwater.pipeline.remote import RemoteRunner
+
+    _quieten_pyspark()
+    with shown(out()) as view:
+        runner = RemoteRunner(project, address, broker_of(project), once, view)
+        _stop_by_signal(runner.stop)
+        return runner.run(refresh)
+
+
+def _quieten_pyspark() -> None:
+    """What fails is told in one line."""
+    if not os.environ.get("HEADWATER_DEBUG"):
+        logging.getLogger("pyspark").setLevel(logging.CRITICAL)
+
+
+def _stop_by_signal(stop: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 @app.command()
 def check(
     master: MasterOption = "local[1]",
+    remote: RemoteOption = None,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Load the definitions and show the graph, without touching data."""
-    from headwater.pipeline.checking import check as checked
-
     loaded = load(project, servers)
-    spark = session(loaded, master)
-    try:
-        report = checked(loaded, spark)
-    finally:
-        spark.stop()
+    report = _check_here(loaded, master) if remote is None else _check_remotely(loaded, remote)
     for line in report.lines:
         print(line)
     if report.errors:
         for error in report.errors:
             print(f"error: {error}")
         raise typer.Exit(1)
+
+
+def _check_here(project: "Project", master: str) -> "Report":
+    from headwater.pipeline.checking import check as checked
+
+    spark = session(project, master)
+    try:
+        return checked(project, spark)
+    finally:
+        spark.stop()
+
+
+def _check_remotely(project: "Project", address: str) -> "Report":
+    from headwater.pipeline.checking import check_remotely
+
+    _quieten_pyspark()
+    return check_remotely(project, address)
 
 
 @app.command()
@@ -226,25 +270,74 @@ def status(as_json: JsonOption = False, project: ProjectOption = None) -> None:
 @app.command()
 def compact(
     table: Annotated[str | None, typer.Argument(help="Which table; without it, all.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and do nothing.")
+    ] = False,
+    as_json: JsonOption = False,
     project: ProjectOption = None,
 ) -> None:
-    """Make few large files of many small ones, and remove what is no longer needed.
+    """Make few large files of many small ones, delete rows that are too old (headwater.retention),
+    and remove files that are no longer needed.
 
-    A pipeline that runs does this by itself.
+    A pipeline that runs does this by itself. It may run meanwhile.
     """
-    from headwater.pipeline.upkeep import keep, tables_of
-
     loaded = load(project)
+    from headwater.pipeline.stores import OURS
+    from headwater.pipeline.upkeep import keep_all, tables_of
+
+    if (kind := loaded.setting("format", OURS)) != OURS:
+        raise HeadwaterError(f"headwater.format is {kind}: files are looked after with {OURS} only")
     found = [each for each in tables_of(loaded) if table in (None, each.name)]
     if not found:
         raise HeadwaterError(f"there is no table {table}" if table else "there are no tables yet")
-    for each in found:
-        done = keep(each)
-        size = size_of(sum(file.bytes for file in each.files()))
-        print(
-            f"{done.table}: {done.files_before} files became {done.files_after} ({size}), "
-            f"{done.removed} removed"
-        )
+    retentions, done = _retentions(loaded), []
+    with progress_bar("looking after tables") as progress:
+        for each in keep_all(found, retentions, dry=dry_run):
+            done.append(each)
+            progress(len(done), len(found))
+    if as_json:
+        print(json.dumps([asdict(each) for each in done]))
+    else:
+        for each in done:
+            print(_upkeep_words(each, retentions.get(each.table), dry_run))
+    if failed := [each.table for each in done if each.error]:
+        raise HeadwaterError(f"not everything was done: {', '.join(failed)}")
+
+
+def _retentions(project: "Project") -> dict[str, str]:
+    """What the definitions say about how long rows are kept. If that is not known, Spark has to
+    load them."""
+    from headwater.pipeline.retention import note, noted, retentions_of
+
+    found = noted(project)
+    if found is None:
+        from headwater.pipeline.runner import opened
+
+        spark = session(project, "local[1]")
+        try:
+            with opened(spark, project) as (graph, _, _):
+                found = retentions_of(graph)
+        finally:
+            spark.stop()
+        note(project, found)
+    return found
+
+
+def _upkeep_words(done: "Done", retention: str | None, dry: bool) -> str:
+    if done.error:
+        return f"{done.table}: {done.error}"
+    files = f"{done.files_before} files ({size_of(done.bytes_before)})"
+    if not done.changed:
+        return f"{done.table}: nothing to do, {files}"
+    parts, would = [files], "would be " if dry else ""
+    if done.files_after != done.files_before:
+        became = f"became {done.files_after} ({size_of(done.bytes_after)})"
+        parts = [f"{files} {f'would become about {done.files_after}' if dry else became}"]
+    if done.expired:
+        parts.append(f"{done.expired} rows older than {retention} {would}deleted")
+    if done.removed:
+        parts.append(f"{done.removed} old files {would}removed")
+    return f"{done.table}: {', '.join(parts)}"
 
 
 @app.command()

@@ -1,28 +1,28 @@
 """`headwater pipeline contracts` and `redrive`: drafts of contracts, and second tries."""
 
 import json
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli.common import JsonOption
 from headwater.cli.output import progress_bar
 from headwater.cli.pipeline import (
-    MasterOption,
     ProjectOption,
     ServersOption,
     broker_of,
     load,
-    session,
 )
 from headwater.errors import HeadwaterError
+from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
     from headwater.pipeline.project import Project
-    from headwater.pipeline.redrive import Outcome
+    from headwater.pipeline.redrive import Outcome, Selected
 
 app = typer.Typer(
     help="What records of a topic have to look like.",
@@ -97,9 +97,8 @@ def redrive(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen, and do nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: JsonOption = False,
-    master: MasterOption = "local[*]",
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
@@ -109,42 +108,82 @@ def redrive(
     now. It can be stopped and run again at any time, and a pipeline may run meanwhile.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.contracts import load as load_contracts
-    from headwater.pipeline.redrive import Redrive, Selected
+    from headwater.pipeline.redrive import Outcome, Selected
 
-    contracts = load_contracts(loaded.setting("contracts"))
-    spark = session(loaded, master, "headwater redrive")
-    try:
-        work, selected = Redrive(spark, loaded.storage, contracts), Selected(contract, rule)
-        count = work.count(selected)
-        if dry_run:
-            _tell(work.look(selected) if count and to is Target.TABLES else None, count, as_json)
-            return
-        if count and not yes:
-            typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
-        outcome: Outcome | None = None
-        with progress_bar("redriving") as progress:
-            if to is Target.TOPIC:
-                outcome = work.to_topic(selected, broker_of(loaded), progress)
-            elif count:
-                outcome = work.to_tables(selected, progress)
-        _tell(outcome, count, as_json)
-    finally:
-        spark.stop()
+    selected = Selected(contract, rule)
+    count = _count(loaded, selected)
+    if not count or (dry_run and to is Target.TOPIC):
+        _tell(Outcome(count), as_json)
+        return
+    if to is Target.TOPIC:
+        broker_of(loaded).log()  # or an error, before anyone is asked
+    if not (dry_run or yes) and sys.stdin.isatty():  # a script cannot answer
+        typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
+    _tell(_redriven(loaded, selected, to, dry_run), as_json)
+
+
+def _count(project: "Project", selected: "Selected") -> int:
+    """How many records of quarantine are meant; a name that nobody has is an error."""
+    from headwater.pipeline.contracts import load as load_contracts
+    from headwater.pipeline.contracts.model import RULES
+    from headwater.pipeline.contracts.source import QUARANTINE
+    from headwater.pipeline.delta import Table
+    from headwater.pipeline.files import dataset_of
+
+    if selected.rule is not None and selected.rule not in RULES:
+        raise HeadwaterError(
+            f'there is no rule "{selected.rule}"{did_you_mean(selected.rule, RULES)}'
+        )
+    quarantine = Table(project.tables / QUARANTINE)
+    found = dataset_of(quarantine.delta(), quarantine.path) if quarantine.exists else None
+    # Records of a contract that is gone are in quarantine still.
+    names = [each.name for each in load_contracts(project.setting("contracts"))]
+    gone = selected.contract not in (None, *names)
+    if gone and not _rows(found, contract=selected.contract):
+        near = did_you_mean(str(selected.contract), names)
+        raise HeadwaterError(f'there is no contract "{selected.contract}"{near}')
+    return _rows(found, contract=selected.contract, rule=selected.rule)
+
+
+def _rows(quarantine: Any, **wanted: str | None) -> int:
+    """How many rows have these values; None stands for any."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headwater.pipeline.where import column_of
+
+    if quarantine is None:
+        return 0
+    condition = pc.scalar(True)
+    for name, value in wanted.items():
+        if value is not None:
+            condition = condition & (column_of(name, pa.string()) == value)
+    count: int = quarantine.count_rows(filter=condition)
+    return count
+
+
+def _redriven(project: "Project", selected: "Selected", to: Target, dry_run: bool) -> "Outcome":
+    from headwater.pipeline.contracts import load as load_contracts
+    from headwater.pipeline.redrive import Redrive
+
+    work = Redrive(project.storage, load_contracts(project.setting("contracts")))
+    if dry_run:
+        return work.look(selected)
+    with progress_bar("redriving") as progress:
+        if to is Target.TOPIC:
+            return work.to_topic(selected, broker_of(project), progress)
+        return work.to_tables(selected, progress)
 
 
 def _words(to: Target) -> str:
     return "their topics" if to is Target.TOPIC else "the tables"
 
 
-def _tell(outcome: "Outcome | None", count: int, as_json: bool) -> None:
+def _tell(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
-        print(json.dumps(asdict(outcome) if outcome else {"records": count}))
+        print(json.dumps(asdict(outcome)))
         return
-    if outcome is None:
-        print(f"{count} records are in quarantine" if count else "nothing is in quarantine")
-        return
-    print(f"{outcome.records} records")
+    print(f"{outcome.records} records" if outcome.records else "nothing of this is in quarantine")
     for name, rows in sorted(outcome.silver.items()):
         print(f"  {rows} to silver_{name}")
     for words, rows in (("late", outcome.late), ("repeated, left out", outcome.repeated)):

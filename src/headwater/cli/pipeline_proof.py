@@ -1,7 +1,6 @@
-"""`headwater pipeline audit` and `replay`: what proves the tables, and what plays them again."""
+"""`headwater pipeline audit`: what proves the tables."""
 
 import json
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ import typer
 from headwater.cli.common import JsonOption, out
 from headwater.cli.output import plain_table, progress_bar
 from headwater.cli.pipeline import ProjectOption, ServersOption, broker_of, load
-from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.pipeline.audit.model import Outcome, Progress, Report
@@ -89,70 +87,6 @@ def _explain(outcome: "Outcome") -> None:
         print(f"{outcome.what}: {each.kind}: {where} ({each.count})")
     if len(outcome.differences) > SHOWN:
         print(f"{outcome.what}: and {len(outcome.differences) - SHOWN} more")
-
-
-def replay(
-    source: Annotated[
-        str,
-        typer.Option("--from", metavar="log|TABLE", help="What to publish: the log or a table."),
-    ] = "log",
-    topic: Annotated[
-        str | None, typer.Option(metavar="PCRE", help="Only topics that match as a whole.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN", help="From this offset (42), time (2030-01-01T10:00Z) or age (2h) on."
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="What is before this one.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(metavar="CONDITION", help='Only rows for which this is so: "price > 20".'),
-    ] = None,
-    to: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Where to; {topic} stands for the topic it had.")
-    ] = "replay/{topic}",
-    pace: Annotated[
-        str,
-        typer.Option(metavar="PACE", help="original, max, 10x (ten times as fast) or 500/s."),
-    ] = "max",
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What to call it, so that it can be resumed."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the replay of this name.")
-    ] = False,
-    servers: ServersOption = None,
-    project: ProjectOption = None,
-) -> None:
-    """Publish a part of the log, or rows of a table, into topics again, exactly once.
-
-    The end is fixed at the start. Killed at any moment, --resume goes on without losing or
-    repeating a message. Rows of bronze, quarantine and late are the messages they were; rows of
-    other tables are published as JSON.
-    """
-    loaded = load(project, servers)
-    from headwater.pipeline.replay import Pace, Replay, Wish
-
-    if resume and name is None:
-        raise HeadwaterError("say which one to resume with --name NAME")
-    parsed = Pace.parse(pace)
-    made = Replay(name or f"replay-{secrets.token_hex(4)}", loaded.storage, broker_of(loaded))
-    if not resume:
-        made.begin(Wish(source, topic, since, until, where, to))
-    try:
-        with progress_bar("publishing") as progress:
-            result = made.run(parsed, progress)
-    except KeyboardInterrupt:
-        again = f"headwater pipeline replay --name {made.name} --resume --pace {pace}"
-        print(f"to go on: {again}")
-        raise
-    rate = result.rows / max(result.seconds, 1e-3)
-    print(f"{result.name}: {result.rows} messages in {result.seconds:.1f} s ({rate:,.0f}/s)")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ HOST = "127.0.0.1"
 LISTENERS = ("psmb", "bmtp", "prism", "bpsp", "crystal", "console", "flight")
 CONFIG_FILE = "headwater.toml"
 LOG_FILE = "broker.log"
+_START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 _CONFIG = """\
@@ -136,13 +138,17 @@ class Child:
         return await self._process.wait()
 
     async def stop(self) -> None:
-        if self._process is None or self.ended:
+        """Nothing of it is left afterwards, nor of what it has started."""
+        if self._process is None:
             return
-        self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), _STOP_SECONDS)
-        except TimeoutError:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _STOP_SECONDS)
+        finally:  # also if someone presses Ctrl-C once more
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
     def last_words(self) -> str:
@@ -150,13 +156,26 @@ class Child:
         return lines[-1] if lines else "it said nothing"
 
 
-async def start_broker(directory: Path, seconds: float = 30.0) -> Child:
+async def start_broker(directory: Path) -> Child:
     """A broker that is ready."""
     child = Child(directory, LOG_FILE)
-    await child.start("serve")
-    async with asyncio.timeout(seconds):
-        while "ready" not in child.log.read_text(errors="replace").split():
-            if child.ended:
-                raise HeadwaterError(f"the broker did not start: {child.last_words()}")
-            await asyncio.sleep(0.05)
+    try:
+        await child.start("serve")
+        async with asyncio.timeout(_START_SECONDS):
+            await _until_ready(child)
+    except TimeoutError:
+        await child.stop()
+        raise HeadwaterError(
+            f"the broker was not ready after {_START_SECONDS:.0f} s (see {child.log})"
+        ) from None
+    except BaseException:  # Ctrl-C too: it must not stay behind
+        await child.stop()
+        raise
     return child
+
+
+async def _until_ready(broker: Child) -> None:
+    while "ready" not in broker.log.read_text(errors="replace").split():
+        if broker.ended:
+            raise HeadwaterError(f"the broker did not start: {broker.last_words()}")
+        await asyncio.sleep(0.05)

@@ -17,6 +17,8 @@ PROJECT = "pipeline"
 _CONTRACTS = Path(__file__).with_name("contracts")
 #: The tables that are waited for, before it is said how to look at them.
 FIRST_TABLES = ("bronze", "silver_sensors", "traffic")
+#: What is shown of the readings of sensors; more does not fit on a line.
+_COLUMNS = '["room", "celsius", "measured_at"]'
 _LOOK_SECONDS = 1.0
 #: So much is read of the log at the start, which is nearly empty: two cores are enough.
 _MASTER = "local[2]"
@@ -54,23 +56,30 @@ class Show:
             group.create_task(simulation.run())
             group.create_task(_until_end(broker, "the broker"))
             if self.pipeline:
-                child = await self._start_pipeline()
-                stack.push_async_callback(child.stop)
+                child = await self._start_pipeline(stack)
                 group.create_task(_until_end(child, "the pipeline"))
                 group.create_task(self._tell_tables(child))
 
-    async def _start_pipeline(self) -> Child:
-        place = self.directory / PROJECT
-        if not place.exists():
-            init = Child(self.directory, "init.log")
-            await init.start("pipeline", "init", PROJECT)
-            if await init.wait() != 0:
-                raise HeadwaterError(f"no project could be made: {init.last_words()}")
-            shutil.copytree(_CONTRACTS, place / "contracts", dirs_exist_ok=True)
+    async def _start_pipeline(self, stack: AsyncExitStack) -> Child:
+        if not (self.directory / PROJECT).exists():
+            await self._make_project(stack)
         child = Child(self.directory, "pipeline.log")
+        stack.push_async_callback(child.stop)
         await child.start("pipeline", "run", "--project", PROJECT, "--master", _MASTER)
         self.say("Spark is starting; the first tables are there in half a minute or so.")
         return child
+
+    async def _make_project(self, stack: AsyncExitStack) -> None:
+        init = Child(self.directory, "init.log")
+        stack.push_async_callback(init.stop)
+        await init.start("pipeline", "init", PROJECT)
+        if await init.wait() != 0:
+            raise HeadwaterError(f"no project could be made: {init.last_words()}")
+        place = self.directory / PROJECT
+        shutil.rmtree(place / "contracts")  # the example is about orders too
+        shutil.copytree(_CONTRACTS, place / "contracts")
+        # Each query delays the others; these are for those who write their own.
+        (place / "transformations" / "examples.py").unlink()
 
     def _tell_addresses(self, access: Access) -> None:
         if self.ports.moved:
@@ -94,7 +103,7 @@ class Show:
         self.say(
             "There are tables. To look at them, in another terminal:\n"
             f"  {sys.executable} -c 'from deltalake import DeltaTable; "
-            f'print(DeltaTable("{sensors}").to_pandas().tail())\'\n'
+            f'print(DeltaTable("{sensors}").to_pandas(columns={_COLUMNS}).tail())\'\n'
             f"  {program} pipeline status --project {project}\n"
             f"  HEADWATER_CONFIG={self.directory / CONFIG_FILE} "
             f"{program} pipeline audit --project {project}\n"

@@ -16,16 +16,20 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.pipeline.contracts.source import NAME as CONTRACTS
 from headwater.pipeline.delta import AUDIT, Table
 from headwater.pipeline.graph import Kind, Node
+from headwater.pipeline.layout import OFFSETS
 from headwater.pipeline.names import Names
-from headwater.pipeline.parquet import OFFSETS
 from headwater.pipeline.project import Project
 from headwater.pipeline.publish import broker_of
 from headwater.pipeline.queries import audit
+from headwater.pipeline.retention import kept_from
 from headwater.pipeline.runner import only_runner, opened
 from headwater.spark.broker import Broker
 
+#: What reads the log.
+_SOURCES = ("headwater", CONTRACTS)
 #: Options of a stream that mean nothing in batch, or that the range takes the place of.
 _STREAMING = {
     "startingoffsets",
@@ -54,7 +58,9 @@ def backfill(
             raise HeadwaterError(f"{name} is no table of this project that can be filled")
         broker = broker_of(spark)
         log = broker.log()
-        low = log.start if start is None else max(log.start, _offset(start, broker))
+        # What retention has deleted stays away, unless someone asks for it.
+        oldest = max(log.start, kept_from(store.table(name)))
+        low = oldest if start is None else max(log.start, _offset(start, broker))
         high = log.end if end is None else min(log.end, _offset(end, broker))
         if low >= high:
             raise HeadwaterError(f"there is nothing to read: the log has {log.start} to {log.end}")
@@ -93,15 +99,9 @@ def _fill(table: Table, audits: Table, node: Node, rows: DataFrame) -> int:
 
 def _rows(node: Node, names: Names, spark: SparkSession, start: int, end: int) -> DataFrame:
     """What the definition makes of the records of a range."""
-
-    def evaluated() -> DataFrame:
-        if node.shared is not None:
-            return node.shared.select(node.shared.stream())
-        return node.flows[0].func()
-
     with _in_batch(spark, names, start, end):
         try:
-            frame = names.evaluate(evaluated).frame
+            frame = names.evaluate(node.flows[0].func).frame
             frame.schema  # noqa: B018  (analysed only now)
         except AnalysisException as error:
             raise HeadwaterError(
@@ -121,7 +121,7 @@ class _Reader:
         self._ours = False
 
     def format(self, source: str) -> "_Reader":
-        self._ours = source == "headwater"
+        self._ours = source in _SOURCES
         self._reader = self._reader.format(source)
         return self
 

@@ -9,6 +9,7 @@ from headwater.pipeline.delta import AUDIT
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.names import Names
 from headwater.pipeline.project import Project
+from headwater.pipeline.remote import connected, reason
 from headwater.pipeline.runner import opened
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ def check(project: Project, spark: "SparkSession") -> Report:
             _check_names(graph, report)
     except Exception as error:
         report.errors.append(sentence(error))
+    return report
+
+
+def check_remotely(project: Project, address: str) -> Report:
+    """The same by a Spark Connect server."""
+    report = Report([f"{project.name}: broker {project.servers}, storage {project.storage}"])
+    try:
+        with connected(address, project) as server:
+            report.lines.extend(f"{name} ({kind.value})" for name, kind in server.kinds.items())
+            server.check()
+    except Exception as error:
+        report.errors.append(reason(error))
     return report
 
 

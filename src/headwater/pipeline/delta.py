@@ -1,4 +1,4 @@
-"""Tables on disk: Delta, written by Spark's tasks and committed once by the driver.
+"""Tables on disk: Delta, written by tasks of Spark and committed once by the driver.
 
     <table>/_delta_log/          what the table consists of, version by version
     <table>/date=…/*.parquet     its rows
@@ -7,7 +7,7 @@
 How a batch gets in, exactly once:
 
 1. A batch that is not newer than the last one of its query is in the table already.
-2. Spark writes Parquet files to a directory of this attempt.
+2. Tasks write Parquet files to a directory of this attempt.
 3. They are moved to their place, where nobody sees them before
 4. one commit names them all, together with the query and the batch.
 
@@ -34,7 +34,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.parquet import OFFSETS, Staged, survey
+from headwater.pipeline.flows import Addition
+from headwater.pipeline.layout import OFFSETS, STAGING
+from headwater.pipeline.parquet import Staged, plain, survey
 from headwater.pipeline.schemas import delta_schema, same_type
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+#: Says of each row of a record batch whether it is wanted.
+Wanted = Callable[[Any], Any]
 
-STAGING = "_staging"
 #: The table that says which offsets each batch has brought into which table.
 AUDIT = "audit"
 
@@ -161,6 +164,17 @@ class Table:
         """The rows of the newest version as a pyarrow.dataset.Dataset."""
         return self.delta().to_pyarrow_dataset()
 
+    def rows(self, columns: Sequence[str], wanted: Wanted | None = None) -> Any:
+        """Columns of the rows that are wanted (of each record batch, a mask), as a pyarrow.Table.
+
+        Filters of a dataset would not do: these cannot compare texts that deltalake wrote."""
+        schema = pa.schema([self.arrow_schema.field(name) for name in columns])
+        found = []
+        for batch in self.dataset().to_batches(columns=list(columns)):
+            batch = plain(batch)
+            found.append(batch if wanted is None else batch.filter(wanted(batch)))
+        return pa.Table.from_batches(found, found[0].schema if found else schema)
+
     def last_batch(self, query: str) -> int | None:
         """The last batch of a query that is in the table."""
         return self.delta().transaction_version(query) if self.exists else None
@@ -174,12 +188,29 @@ class Table:
         if self._has(query, batch):
             return self._repeated(query, batch)
         with self._staged(frame, partition_by) as staged:
-            if not staged and self.exists:
-                return Written(0, 0, 0)
-            with lock_of(self.path):
-                self._prepare(frame.schema, partition_by)
-                if not staged:  # it is there from now on, for those who look at it
-                    return Written(0, 0, 0)
+            return self._added(staged, frame.schema, query, batch, partition_by)
+
+    def append_files(
+        self, addition: Addition, query: str, batch: int, partition_by: Sequence[str] = ()
+    ) -> Written:
+        """The same for rows that are in files already, which are moved into the table."""
+        if self._has(query, batch):
+            return self._repeated(query, batch)
+        return self._added(addition.files, addition.schema, query, batch, partition_by)
+
+    def _added(
+        self,
+        staged: Sequence[Staged],
+        schema: "StructType",
+        query: str,
+        batch: int,
+        partition_by: Sequence[str],
+    ) -> Written:
+        if not staged and self.exists:
+            return Written(0, 0, 0)
+        with lock_of(self.path):
+            self._prepare(schema, partition_by)
+            if staged:  # otherwise it is there from now on, for those who look at it
                 adds = self._move(staged, _label(query, batch))
                 self._commit(adds, "append", _once(query, batch))
         return _written(staged)

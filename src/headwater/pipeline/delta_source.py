@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.delta import File, files_of
-from headwater.pipeline.parquet import OFFSETS
+from headwater.pipeline.layout import OFFSETS
 
 NAME = "headwater_table"
 #: How many rows a micro-batch has, unless one file has more.

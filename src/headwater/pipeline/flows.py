@@ -1,22 +1,41 @@
-"""Tables that are fed by one streaming query together."""
+"""Tables that are written where their rows are made: by the tasks that read the log.
 
-from collections.abc import Callable
+A table function is a plain stream, which any runner can run. It may also say, in its attribute
+`direct`, how the same rows become files without passing through Java, which takes several times as
+long as everything else: see direct.py.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headwater.pipeline.parquet import Staged
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What a table function may carry as its attribute `shared`.
+class Addition:
+    """What a micro-batch brings to a table: files, and the columns that they have."""
 
-    Tables with the same `key` are fed by one streaming query over `stream()`: each micro-batch is
-    computed once, and `select` takes this table's rows from it. Spark's own runner knows nothing of
-    this and calls the function itself.
+    files: "tuple[Staged, ...]"
+    schema: "StructType"
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Tables with the same `key` are fed by one streaming query together.
+
+    `stream(tables)` has a row for each file that its tasks have written below the directory of
+    tables. `taken(batch)` says what a micro-batch brings to each table; it is left when all of it
+    is committed, or with the exception that kept it from being so.
     """
 
     key: str
-    stream: "Callable[[], DataFrame]"
-    select: "Callable[[DataFrame], DataFrame]"
+    stream: "Callable[[Path], DataFrame]"
+    taken: "Callable[[DataFrame], AbstractContextManager[Mapping[str, Addition]]]"

@@ -24,7 +24,7 @@ from pyspark.pipelines.output import MaterializedView, Output, Sink, StreamingTa
 from pyspark.pipelines.output import Table as TableOutput
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.flows import Shared
+from headwater.pipeline.flows import Direct
 from headwater.pipeline.sql import statements
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ _KINDS = {
     TemporaryView: Kind.TEMPORARY,
     Sink: Kind.SINK,
 }
+
+
+def kind_of(output: Output) -> Kind:
+    return _KINDS[type(output)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,9 @@ class Node:
         return [key.strip() for key in written.split(",") if key.strip()]
 
     @property
-    def shared(self) -> Shared | None:
-        found = getattr(self.flows[0].func, "shared", None) if len(self.flows) == 1 else None
-        return found if isinstance(found, Shared) else None
+    def direct(self) -> Direct | None:
+        found = getattr(self.flows[0].func, "direct", None) if len(self.flows) == 1 else None
+        return found if isinstance(found, Direct) else None
 
     @property
     def place(self) -> str:
@@ -107,10 +111,10 @@ class Registry(GraphElementRegistry):
         self._flows: list[Flow] = []
 
     def register_output(self, output: Output) -> None:
-        name = _plain(output.name)
+        name = plain(output.name)
         if name in self._nodes:
             raise HeadwaterError(f"{name} is defined twice, first in {self._nodes[name].place}")
-        self._nodes[name] = Node(name, _KINDS[type(output)], output)
+        self._nodes[name] = Node(name, kind_of(output), output)
 
     def register_flow(self, flow: Flow) -> None:
         self._flows.append(flow)
@@ -128,7 +132,7 @@ class Registry(GraphElementRegistry):
 
     def graph(self) -> Graph:
         for flow in self._flows:
-            target = self._nodes.get(_plain(flow.target))
+            target = self._nodes.get(plain(flow.target))
             if target is None:
                 raise HeadwaterError(
                     f"the flow {flow.name} goes to {flow.target}, which is not defined"
@@ -142,16 +146,23 @@ class Registry(GraphElementRegistry):
 
 
 def load(root: Path, files: Sequence[Path], spark: "SparkSession") -> Graph:
-    """Run definition files, which register what they define."""
+    """The graph that definition files make."""
     registry = Registry(spark)
+    define(root, files, registry, spark)
+    return registry.graph()
+
+
+def define(
+    root: Path, files: Sequence[Path], registry: GraphElementRegistry, spark: "SparkSession"
+) -> None:
+    """Run definition files, which register what they define."""
     with _inside(root), graph_element_registration_context(registry):
         for file in files:
             with _told(file.relative_to(root)):
                 _load(file, root, registry, spark)
-    return registry.graph()
 
 
-def _load(file: Path, root: Path, registry: Registry, spark: "SparkSession") -> None:
+def _load(file: Path, root: Path, registry: GraphElementRegistry, spark: "SparkSession") -> None:
     if file.suffix == ".sql":
         registry.register_sql(file.read_text(), file.relative_to(root))
         return
@@ -205,5 +216,6 @@ def sentence(error: BaseException) -> str:
     return first if isinstance(error, HeadwaterError) else f"{type(error).__name__}: {first}"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name without its catalog and schema."""
     return name.replace("`", "").rpartition(".")[2]

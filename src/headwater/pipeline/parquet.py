@@ -1,10 +1,10 @@
-"""Parquet files that Spark has written, and what Delta wants to know of them.
+"""Parquet files that tasks have written, and what Delta wants to know of them.
 
-Spark writes a batch below a directory of its own, one directory level per partition column:
+A batch is written below a directory of its own, one directory level per partition column:
 
     <staged>/date=2026-01-31/topic_group=shop%2Fold/part-00000-….parquet
 
-Names of directories are escaped by Spark (`%2F`). `survey` reads the footers, not the data.
+Names of directories are escaped (`%2F`). `survey` reads the footers, not the data.
 """
 
 import json
@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
+from headwater.pipeline.layout import OFFSETS
+
 #: Spark's directory for rows whose partition column is null.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-#: The columns that say which part of the log a row came from.
-OFFSETS = ("offset", "_offset")
 
 #: A longer text is cut in a bound, as Delta allows.
 MOST_TEXT = 64
@@ -49,6 +49,11 @@ class Staged:
     high: Mapping[str, Bound]
     nulls: Mapping[str, int]
 
+    @property
+    def first(self) -> int | None:
+        """The smallest offset in it, where there is such a column."""
+        return next((self.low[name] for name in OFFSETS if name in self.low), None)  # type: ignore[return-value]
+
     def action(self, name: str) -> AddAction:
         """The line of Delta's log for this file, which then has this name in its folder."""
         stats = {
@@ -70,13 +75,16 @@ class Staged:
 def survey(staged: Path) -> Iterator[Staged]:
     """The files below a directory that Spark has written. Those without rows are left out."""
     for path in sorted(staged.rglob("*.parquet")):
-        metadata = pq.read_metadata(path)
-        if metadata.num_rows:
-            low, high, nulls = _bounds(metadata)
-            folder = path.parent.relative_to(staged)
-            size = path.stat().st_size
-            partition = partition_of(folder)
-            yield Staged(path, folder, metadata.num_rows, size, partition, low, high, nulls)
+        file = surveyed(path, path.parent.relative_to(staged))
+        if file.rows:
+            yield file
+
+
+def surveyed(path: Path, folder: Path) -> Staged:
+    metadata = pq.read_metadata(path)
+    low, high, nulls = _bounds(metadata)
+    size, partition = path.stat().st_size, partition_of(folder)
+    return Staged(path, folder, metadata.num_rows, size, partition, low, high, nulls)
 
 
 #: What deltalake writes when it merges, and pyarrow cannot compare with anything.
@@ -113,6 +121,20 @@ def _bounds(metadata: Any) -> tuple[dict[str, Bound], dict[str, Bound], dict[str
             low[name] = min(each.min for each in bounded)
             high[name] = max(each.max for each in bounded)
     return low, high, nulls
+
+
+def footer_bounds(path: Path, name: str) -> tuple[int | None, int | None]:
+    """The smallest and the largest number of a column of a file, as far as its footer says it."""
+    footer = pq.read_metadata(path)
+    lows, highs = [], []
+    for group in range(footer.num_row_groups):
+        columns = (footer.row_group(group).column(place) for place in range(footer.num_columns))
+        stats = next((each.statistics for each in columns if each.path_in_schema == name), None)
+        if stats is None or not stats.has_min_max:
+            return None, None
+        lows.append(stats.min)
+        highs.append(stats.max)
+    return min(lows, default=None), max(highs, default=None)
 
 
 def _ordered(schema: Any) -> dict[int, str]:

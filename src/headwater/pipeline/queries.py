@@ -1,4 +1,4 @@
-"""Streaming queries: one per flow, or one for several tables that share a stream.
+"""Streaming queries: one per flow, or one for several tables that tasks write directly.
 
 A query is started, watched and started again. Its micro-batches are written to its tables exactly
 once, by the id that Spark keeps in the checkpoint and the number of the batch; after each table a
@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pyspark.pipelines.output import Sink
 from headwater.errors import HeadwaterError
 from headwater.pipeline import publish
 from headwater.pipeline.delta import AUDIT, Table, Written
+from headwater.pipeline.flows import Direct
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.names import Names
 from headwater.pipeline.state import State, now
@@ -57,7 +59,7 @@ class Plan:
     name: str
     nodes: tuple[Node, ...]
     flow: Flow
-    shared: bool = False
+    direct: Direct | None = None
 
     @property
     def tables(self) -> list[str]:
@@ -67,20 +69,19 @@ class Plan:
         return next((n.properties[name] for n in self.nodes if name in n.properties), default)
 
 
-def plans(graph: Graph, sharing: bool = True) -> list[Plan]:
+def plans(graph: Graph, directly: bool = True) -> list[Plan]:
     """The streaming queries of a graph."""
-    found: list[Plan] = []
-    groups: dict[str, list[Node]] = {}
+    found: dict[str, Plan] = {}
     for node in graph.of(Kind.TABLE, Kind.SINK):
-        if sharing and node.shared is not None:
-            groups.setdefault(node.shared.key, []).append(node)
+        if directly and node.direct is not None:
+            key = node.direct.key
+            others = found[key].nodes if key in found else ()
+            found[key] = Plan(key, (*others, node), node.flows[0], node.direct)
             continue
         for flow in node.flows:
             name = flow.name if flow.name == node.name else f"{node.name}.{flow.name}"
-            found.append(Plan(name, (node,), flow))
-    for key, nodes in groups.items():
-        found.append(Plan(key, tuple(nodes), nodes[0].flows[0], shared=True))
-    return found
+            found[name] = Plan(name, (node,), flow)
+    return list(found.values())
 
 
 class Query:
@@ -118,8 +119,8 @@ class Query:
 
     def evaluate(self) -> "DataFrame":
         """The stream, and what it reads."""
-        flow, shared = self.plan.flow, self.plan.nodes[0].shared
-        function = shared.stream if self.plan.shared and shared is not None else flow.func
+        flow, direct = self.plan.flow, self.plan.direct
+        function = flow.func if direct is None else partial(direct.stream, self._store.directory)
         file = flow.source_code_location.filename
         found = told(Path(file).name, lambda: self._names.evaluate(function))
         self.inputs = found.inputs
@@ -152,9 +153,11 @@ class Query:
     def _write(self, batch: "DataFrame", number: int) -> None:
         try:
             identity = query_id(self.checkpoint)
-            (node, *others) = self.plan.nodes
-            if others or self.plan.shared or PUBLISH in node.properties:
-                self._write_more_than_once(batch, identity, number)
+            (node, *_) = self.plan.nodes
+            if self.plan.direct is not None:
+                self._commit_files(self.plan.direct, batch, identity, number)
+            elif PUBLISH in node.properties:
+                self._write_and_publish(node, batch, identity, number)
             else:
                 self._write_table(node, batch, identity, number)
             self.batches += 1
@@ -162,14 +165,23 @@ class Query:
             self._error = error  # Spark makes many lines of it
             raise
 
-    def _write_more_than_once(self, batch: "DataFrame", identity: str, number: int) -> None:
-        """Without computing it more than once."""
+    def _commit_files(self, direct: Direct, batch: "DataFrame", identity: str, number: int) -> None:
+        with direct.taken(batch) as additions:
+            for node in self.plan.nodes:
+                addition = additions[node.name]
+                table = self._tables[node.name]
+                written = table.append_files(addition, identity, number, node.partition_by)
+                self._note(node, identity, number, written)
+
+    def _write_and_publish(
+        self, node: Node, batch: "DataFrame", identity: str, number: int
+    ) -> None:
+        """Without computing it twice."""
         kept = batch.persist()
         try:
-            for node in self.plan.nodes:
-                shared = node.shared if self.plan.shared else None
-                rows = kept if shared is None else shared.select(kept)
-                self._write_table(node, rows, identity, number)
+            self._write_table(node, kept, identity, number)
+            prefix = node.properties[PUBLISH]
+            publish.rows(kept, prefix, f"{identity}/{node.name}", number)
         finally:
             kept.unpersist()
 
@@ -179,8 +191,9 @@ class Query:
             written = table.upsert(rows, node.keys, identity, number)
         else:
             written = table.append(rows, identity, number, node.partition_by)
-        if prefix := node.properties.get(PUBLISH):
-            publish.rows(rows, prefix, f"{identity}/{node.name}", number)
+        self._note(node, identity, number, written)
+
+    def _note(self, node: Node, identity: str, number: int, written: Written) -> None:
         self._audit(node, identity, number, written)
         self._state.wrote(node.name, number, written)
 

@@ -13,7 +13,6 @@ The end is fixed at the start, so a replay never reads what it has written itsel
 
 import fcntl
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from deltalake import DeltaTable
 from headwater import units
 from headwater.errors import HeadwaterError
 from headwater.flight.requests import WRITE_SCHEMA
+from headwater.pipeline import notes
 from headwater.pipeline.delta import Table, files_of
 from headwater.pipeline.replay_rows import LOG, Columns, Order, rows_of
 from headwater.spark.broker import Broker
@@ -202,17 +202,18 @@ class Replay:
 
     def begin(self, wish: Wish) -> State:
         """Note a new replay."""
-        if self._file.exists() and not self.state().place.done:
-            raise HeadwaterError(
-                f"the replay {self.name} was not finished: go on with --resume, or choose "
-                "another --name"
-            )
-        order = order_of(wish, self._tables, self._broker)
-        # The broker remembers earlier replays of this name.
-        last = self._broker.committed(self._query)
-        first = 0 if last is None else last + 1
-        state = State(order, wish.to, Place(first - 1, order.start, order.start, 0))
-        self._save(state)
+        with self._locked():
+            if self._file.exists() and not self.state().place.done:
+                raise HeadwaterError(
+                    f"the replay {self.name} was not finished: go on with --resume, or choose "
+                    "another --name"
+                )
+            order = order_of(wish, self._tables, self._broker)
+            # The broker remembers earlier replays of this name.
+            last = self._broker.committed(self._query)
+            first = 0 if last is None else last + 1
+            state = State(order, wish.to, Place(first - 1, order.start, order.start, 0))
+            self._save(state)
         return state
 
     def state(self) -> State:
@@ -274,13 +275,7 @@ class Replay:
         return f"replay/{self.name}"
 
     def _save(self, state: State) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._file.with_suffix(".new")
-        with draft.open("w") as file:
-            json.dump(asdict(state), file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(self._file)
+        notes.write(self._file, asdict(state))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JNetworkError
 
 from headwater.errors import HeadwaterError
+from headwater.pipeline import retention
 from headwater.pipeline import state as states
 from headwater.pipeline.delta_source import TableReader
 from headwater.pipeline.graph import Graph, Kind, load, sentence
@@ -43,8 +44,9 @@ logger = logging.getLogger(__name__)
 
 TRIES = 5
 FIRST_PAUSE = 1.0  # seconds before a query is started again; doubles each time
-# A broker that is away comes back: a pipeline that runs on waits for it as long as it takes.
-_NO_BROKER = "no broker answers"
+# A broker that is away comes back, and so does a machine that is too busy to start a process: a
+# pipeline that runs on waits for them as long as it takes.
+_PASSING = ("no broker answers", "Python worker failed to connect back")
 _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.2
 _GLANCE_SECONDS = 0.05
@@ -144,6 +146,8 @@ class Runner:
                     self._drop(graph, refresh)
                 self._count_rows(store)
                 stack.enter_context(Reporter(self.project, self._broker, self.look, self._view))
+                if store.ours:
+                    retention.note(self.project, retention.retentions_of(graph))
                 if not self.once and store.ours:
                     stack.enter_context(Upkeep(self.project, graph))
                 stack.callback(self._stop_queries)
@@ -158,7 +162,7 @@ class Runner:
     def _prepare(self, graph: Graph, names: Names, store: Store) -> None:
         made = [
             Query(plan, names, store, self.project.checkpoints, self.state)
-            for plan in plans(graph, sharing=store.ours)
+            for plan in plans(graph, directly=store.ours)
         ]
         self._watched = [Watched(query) for query in made]
         self._views = Views(graph, names, store, self.state, self.project.state, self._log_end)
@@ -282,7 +286,8 @@ class Runner:
         tables = watched.query.plan.tables
         batch = self.state.get(tables[0]).batch
         told = f"{why[:300]} (after batch {batch})" if batch is not None else why[:300]
-        if watched.failures >= TRIES and (self.once or _NO_BROKER not in why):
+        passing = not self.once and any(each in why for each in _PASSING)
+        if watched.failures >= TRIES and not passing:
             watched.ended = True
             logger.error("%s has failed for good: %s", watched.query.plan.name, told)
             self.state.set(tables, state="failed", error=told)

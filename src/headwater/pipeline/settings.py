@@ -19,6 +19,7 @@ KNOWN = {
     "tls.caFile": "who has signed its certificate",
     "contracts": "the directory of the contracts",
     "format": "how tables are written: delta-rs, delta, iceberg or parquet",
+    "upkeep.every": "how often a pipeline that runs looks after its files, such as 10m",
     "bronze.maxOffsets": "how many records a micro-batch of bronze has at most",
     "bronze.maxBytes": "about how many bytes of the log a micro-batch of bronze has at most",
     "contracts.maxOffsets": "how many records a micro-batch of contracts has at most",

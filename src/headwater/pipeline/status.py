@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from headwater.pipeline import state as states
-from headwater.pipeline.delta import AUDIT
+from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.plain import PlainTable
 from headwater.pipeline.project import Project
 from headwater.pipeline.state import TableState, now
 from headwater.pipeline.upkeep import tables_of
@@ -23,6 +24,12 @@ def is_running(project: Project) -> bool:
     return False
 
 
+def _tables(project: Project) -> list[Table | PlainTable]:
+    places = sorted(project.tables.iterdir()) if project.tables.is_dir() else []
+    plain = [table for place in places if (table := PlainTable(place)).exists]
+    return [*tables_of(project), *plain]
+
+
 def status_of(project: Project) -> dict[str, Any]:
     """The last state that was reported; the rows are counted now."""
     found = states.load(project.state) or {
@@ -34,7 +41,7 @@ def status_of(project: Project) -> dict[str, Any]:
         "tables": [],
     }
     running = is_running(project)
-    rows = {each.name: sum(file.rows for file in each.files()) for each in tables_of(project)}
+    rows = {each.name: sum(file.rows for file in each.files()) for each in _tables(project)}
     known = {each["name"]: each for each in found["tables"]}
     for name, count in rows.items():
         if name == AUDIT:

@@ -54,6 +54,16 @@ def parse(condition: str, schema: Any) -> Any:
     return found
 
 
+def column_of(name: str, kind: Any) -> Any:
+    """A column to compare with something.
+
+    Files that deltalake has merged have texts of another type (string_view). Arrow fails to compare
+    these with the bounds that such a file states; what is cast first, it compares row by row.
+    """
+    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return pc.field(name).cast(kind) if text else pc.field(name)
+
+
 def _tokens(condition: str) -> list[_Token]:
     found, at = [], 0
     while at < len(condition.rstrip()):
@@ -106,7 +116,8 @@ class _Parser:
 
     def _comparison(self) -> Any:
         name = self._column()
-        column, kind = pc.field(name), self._schema.field(name).type
+        kind = self._schema.field(name).type
+        column = column_of(name, kind)
         if self._takes("IS"):
             inverted = self._takes("NOT")
             self._expect("NULL")

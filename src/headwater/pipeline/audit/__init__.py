@@ -3,6 +3,9 @@
     checksum.py    a number for each record, the same wherever it is
     records.py     the log against bronze
     tables.py      bronze against silver, quarantine and late
+    repeats.py     records that are in no table because they repeat a key
+    keys.py        rows that are there although they repeat a key
+    files.py       the files of tables
     batches.py     what the batches say they have written
     model.py       what is found
 
@@ -15,10 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwater.pipeline.audit import batches, records, tables
+from headwater.pipeline.audit.files import stored
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, Report
 from headwater.pipeline.audit.records import Bounds
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.delta import Table
+from headwater.pipeline.plain import PlainTable
 from headwater.spark.broker import Broker
 
 __all__ = ["Audit", "Difference", "Outcome", "Report"]
@@ -38,10 +42,12 @@ class Audit:
         end: int | None = None,
     ) -> None:
         self._broker, self._place, self._contracts = broker, place, contracts
-        self._table = Table(place / BRONZE)
-        self._table.delta()  # or an error that says that it is missing
+        self._table = stored(place / BRONZE)
         self._noted = batches.batches_of(place, BRONZE)
         bounds, self._remarks = records.bounds_of(broker, self._table, self._noted)
+        if isinstance(self._table, PlainTable):
+            self._contracts = ()
+            self._remarks.append("tables of plain files: only bronze is compared")
         self._bounds = _limited(bounds, first, end)
 
     @property
@@ -56,7 +62,9 @@ class Audit:
         compared = records.compare(self._broker, self._table, bounds, progress)
         compared = replace(compared, remarks=[*self._remarks, *compared.remarks])
         silver = tables.compare(self._place, self._contracts, bounds.start, bounds.end, progress)
-        outcomes = [compared, *silver, batches.check(BRONZE, self._noted)]
+        outcomes = [compared, *silver]
+        if not isinstance(self._table, PlainTable):
+            outcomes.append(batches.check(BRONZE, self._noted))
         return Report(bounds.start, bounds.end - 1, outcomes, time.monotonic() - began)
 
 

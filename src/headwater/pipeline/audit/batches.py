@@ -15,7 +15,7 @@ from headwater.pipeline.audit.model import Difference, Outcome
 from headwater.pipeline.delta import Table
 
 AUDIT = "audit"
-_BACKFILL = "backfill-"
+BACKFILL = "backfill-"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +52,7 @@ def batches_of(tables: Path, name: str) -> Batches:
     rows = noted.dataset().to_table(filter=pc.field("table") == name).to_pylist()
     known = {query for query in {row["query"] for row in rows} if _is_known(table, query)}
     found = sorted(
-        Batch(row["first"], row["last"], row["rows"], row["query"].startswith(_BACKFILL))
+        Batch(row["first"], row["last"], row["rows"], row["query"].startswith(BACKFILL))
         for row in rows
         if row["query"] in known and row["first"] is not None
     )

@@ -21,20 +21,20 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from headwater.errors import HeadwaterError, Refusal
 from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.batches import Batch, Batches
+from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
 from headwater.pipeline.delta import File, Table
-from headwater.pipeline.parquet import plain
+from headwater.pipeline.plain import PlainTable
+from headwater.pipeline.retention import kept_from
 from headwater.spark.broker import Broker, Selection
 
 RANGE = 100_000
 #: So many ranges that differ are looked at closely; of the others only the numbers are told.
 EXAMINED = 50
-_READ_ROWS = 32_768
 _TASK_OFFSETS = 500_000
 _THREADS = 4
 
@@ -62,18 +62,19 @@ class Bounds:
         return every
 
 
-def bounds_of(broker: Broker, bronze: Table, batches: Batches) -> tuple[Bounds, list[str]]:
+def bounds_of(
+    broker: Broker, bronze: Table | PlainTable, batches: Batches
+) -> tuple[Bounds, list[str]]:
     """What there is to compare, and what is to be said about the rest."""
     log, files, remarks = broker.log(), bronze.files(), []
-    lows = [int(each.stats["min"]["offset"]) for each in files]
-    highs = [int(each.stats["max"]["offset"]) for each in files]
-    expired = any(each["operation"] == "DELETE" for each in bronze.delta().history())
-    if expired and lows:
-        start = min(lows)
+    bounds = [offset_bounds(each) for each in files]
+    lows = [low for low, _ in bounds if low is not None]
+    highs = [high for _, high in bounds if high is not None]
+    known = [] if batches.first is None else [batches.first]
+    start = min([*lows, *known, *([log.start] if lows else [])], default=log.end)
+    if (kept := kept_from(bronze) if isinstance(bronze, Table) else 0) > start:
+        start = kept
         remarks.append(f"rows of bronze before the offset {start} were deleted by its retention")
-    else:
-        known = [] if batches.first is None else [batches.first]
-        start = min([*lows, *known, *([log.start] if lows else [])], default=log.end)
     end = max([*(high + 1 for high in highs), batches.end or 0, start])
     if end > log.end:
         raise HeadwaterError(
@@ -89,7 +90,10 @@ def bounds_of(broker: Broker, bronze: Table, batches: Batches) -> tuple[Bounds, 
 
 
 def compare(
-    broker: Broker, bronze: Table, bounds: Bounds, progress: Progress = lambda rows: None
+    broker: Broker,
+    bronze: Table | PlainTable,
+    bounds: Bounds,
+    progress: Progress = lambda rows: None,
 ) -> Outcome:
     files = bronze.files()
     remarks = [f"the file {each.path.name} is gone" for each in files if not each.path.exists()]
@@ -173,21 +177,6 @@ def log_batches(broker: Broker, start: int, end: int) -> Iterator[Any]:
         yield from broker.read(Selection(headers=True), start, end)
     except Refusal as error:
         raise HeadwaterError(f"the log has changed meanwhile; try again: {error}") from None
-
-
-def file_batches(file: File, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
-    with pq.ParquetFile(file.path) as source:
-        for batch in source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False):
-            yield plain(batch)
-
-
-def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset") -> list[File]:
-    """Those that may have offsets of a range."""
-    return [
-        each
-        for each in files
-        if each.stats["min"].get(name, start) < end and each.stats["max"].get(name, start) >= start
-    ]
 
 
 def _same(log: Sums, table: Sums, place: int, low: int, high: int, bounds: Bounds) -> bool:

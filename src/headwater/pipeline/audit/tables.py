@@ -1,8 +1,8 @@
 """Bronze against what became of it: each record of a topic with a contract is in silver, in
 quarantine or in late, and in one of them only.
 
-The one exception is a record with the key of a row of silver: it was left out as a duplicate, which
-is counted. Offsets are looked at in windows, one byte for each.
+The one exception is a record that repeats the key of a row of silver: it was left out, which is
+counted (repeats.py). Offsets are looked at in windows, one byte for each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
+from headwater.pipeline.audit.keys import Keys
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
-from headwater.pipeline.audit.records import file_batches, overlapping
-from headwater.pipeline.contracts import Contract, contract_of, key_of
+from headwater.pipeline.audit.repeats import Arrival, Repeats
+from headwater.pipeline.contracts import Contract, Record, contract_of, verdict_of
+from headwater.pipeline.contracts.values import microseconds_of
 from headwater.pipeline.delta import Table
-from headwater.pipeline.files import dataset_of
+from headwater.pipeline.layout import REDRIVE, REDRIVEN
+from headwater.pipeline.retention import kept_from
 
 WINDOW = 4_000_000
 #: Tables that all contracts share; rows say whose they are.
-SHARED = ("quarantine", "late")
+QUARANTINE = "quarantine"
+SHARED = (QUARANTINE, "late", REDRIVEN)
 
 
 @dataclass(slots=True)
@@ -30,19 +35,35 @@ class Tally:
     """What was found for one contract so far."""
 
     contract: Contract
+    repeats: Repeats
+    #: None where a redrive has been: what it brings into silver, the running query does not know.
+    keys: Keys | None
+    #: Retention has deleted rows before this offset.
+    start: int = 0
     #: Behind the last offset that one of its tables has: what is newer is lag.
     end: int = 0
     records: int = 0
     newer: int = 0
+    expired: int = 0
     left_out: int = 0
+    forgotten: int = 0
+    unknown: int = 0
+    twice: int = 0
     differences: list[Difference] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
-        remarks = []
-        if self.left_out:
-            remarks.append(f"{self.left_out} duplicates by key were left out")
-        if self.newer:
-            remarks.append(f"{self.newer} records are newer than the last row")
+        told = {
+            "duplicates by key were left out": self.left_out,
+            "records are newer than the last row": self.newer,
+            f"records are before the offset {self.start}, and retention has deleted rows of that "
+            "time": self.expired,
+            "records may repeat a row that retention has deleted": self.unknown,
+            "rows repeat the key of another one within dedupe_window": self.twice,
+            "of the missing have the key of a row, but one that dedupe_window does not reach": (
+                self.forgotten
+            ),
+        }
+        remarks = [f"{count} {words}" for words, count in told.items() if count]
         what = f"bronze and {self.contract.table}, quarantine, late"
         return Outcome(what, self.records, self.differences, remarks)
 
@@ -55,13 +76,29 @@ def compare(
     progress: Progress = lambda rows: None,
 ) -> list[Outcome]:
     """One outcome for each contract; offsets of bronze are from `start` to before `end`."""
+    if not contracts:
+        return []
     bronze = Table(tables / "bronze")
-    tallies = [Tally(each, _end(tables, each)) for each in contracts]
+    tallies = _tallies(tables, contracts)
     for low in range(start, end, WINDOW):
         window = _Window(bronze, contracts, low, min(low + WINDOW, end), progress)
         for number, tally in enumerate(tallies, 1):
             window.check(tables, number, tally)
     return [each.outcome() for each in tallies]
+
+
+def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[Tally]:
+    redriven = Table(tables / QUARANTINE).last_batch(REDRIVE) is not None
+    return [
+        Tally(
+            each,
+            Repeats(tables, each, redriven),
+            None if redriven else Keys(Table(tables / each.table), each),
+            max(kept_from(Table(tables / name)) for name in (each.table, *SHARED)),
+            _end(tables, each),
+        )
+        for each in contracts
+    ]
 
 
 def _end(tables: Path, contract: Contract) -> int:
@@ -71,8 +108,8 @@ def _end(tables: Path, contract: Contract) -> int:
     for name, column in ((contract.table, "_offset"), *((each, "offset") for each in SHARED)):
         table = Table(tables / name)
         if table.exists:
-            highs = [each.stats["max"].get(column) for each in table.files()]
-            found = max([found, *(int(high) + 1 for high in highs if high is not None)])
+            highs = [offset_bounds(each, column)[1] for each in table.files()]
+            found = max([found, *(high + 1 for high in highs if high is not None)])
     return found
 
 
@@ -109,45 +146,50 @@ class _Window:
         self._owner[offsets[here] - self._low] = owners[topics.indices.to_numpy()][here]
 
     def check(self, tables: Path, number: int, tally: Tally) -> None:
-        wanted = self._owner == number
-        tally.records += int(wanted.sum())
+        mine, offsets = self._owner == number, np.arange(self._low, self._high)
+        tally.records += int(mine.sum())
         found = np.zeros(self._high - self._low, np.uint8)
-        for offsets in _rows_of(tables, tally.contract, self._low, self._high):
-            np.add.at(found, offsets - self._low, 1)
-        past = np.arange(self._low, self._high) < tally.end
-        tally.newer += int((wanted & ~past).sum())
-        absent = np.flatnonzero(wanted & past & (found == 0)) + self._low
-        unexplained = self._without_duplicates(tables, tally, absent)
+        for rows in _rows_of(tables, tally.contract, self._low, self._high):
+            np.add.at(found, rows - self._low, 1)
+        tally.newer += int((mine & (offsets >= tally.end)).sum())
+        tally.expired += int((mine & (offsets < tally.start)).sum())
+        wanted = mine & (offsets >= tally.start) & (offsets < tally.end)
+        absent = offsets[wanted & (found == 0)]
         tally.differences += [
-            *stretches("missing", unexplained),
+            *stretches("missing", self._without_repeats(tally, absent)),
             *self._where("repeated", found > 1, found.astype(np.int64) - 1),
-            *self._where("strange", (found > 0) & ~wanted),
+            *self._where("strange", (found > 0) & ~mine),
         ]
+        if tally.keys is not None:
+            twice = tally.keys.twice(self._low, self._high)
+            tally.differences += stretches("repeated", twice)
+            tally.twice += len(twice)
 
     def _where(self, kind: Any, mask: Any, counts: Any = None) -> list[Difference]:
         places = np.flatnonzero(mask)
         return stretches(kind, places + self._low, None if counts is None else counts[places])
 
-    def _without_duplicates(self, tables: Path, tally: Tally, absent: Any) -> Any:
-        """Those of the offsets whose key no row of silver has."""
+    def _without_repeats(self, tally: Tally, absent: Any) -> Any:
+        """Those of the offsets for which there is no reason to be in no table."""
         if not len(absent) or not tally.contract.key:
             return absent
-        keys = self._keys(tally.contract, absent)
-        known = _known_keys(tables, tally.contract, set(keys.values()))
-        explained = {offset for offset, key in keys.items() if key in known}
-        tally.left_out += len(explained)
-        return np.array([each for each in absent if int(each) not in explained], np.int64)
+        judged = tally.repeats.judge(self._records(tally.contract, absent))
+        tally.left_out += len(judged.left_out)
+        tally.unknown += len(judged.unknown)
+        tally.forgotten += len(judged.forgotten)
+        missing = {*absent.tolist()} - judged.left_out - judged.unknown
+        return np.array(sorted(missing), np.int64)
 
-    def _keys(self, contract: Contract, offsets: Any) -> dict[int, tuple[Any, ...]]:
-        """The keys of records of bronze, as far as these have one."""
+    def _records(self, contract: Contract, offsets: Any) -> dict[Arrival, tuple[Any, ...]]:
+        """Records of bronze that belong into silver, with their keys, as far as they have one."""
         wanted, found = pa.array(offsets), {}
         for file in self._files:
-            for batch in file_batches(file, ("offset", "value")):
+            for batch in file_batches(file, ("offset", "topic", "value", "timestamp")):
                 kept = batch.filter(pc.is_in(batch.column("offset"), wanted))
-                for offset, value in zip(*kept.to_pydict().values(), strict=True):
-                    key = key_of(contract, value)
-                    if key is not None:
-                        found[offset] = key
+                for offset, topic, value, time in zip(*kept.to_pydict().values(), strict=True):
+                    verdict = verdict_of(contract, Record(topic, value, time, offset))
+                    if verdict.place == "silver" and verdict.key is not None:
+                        found[Arrival(offset, microseconds_of(time))] = verdict.key
         return found
 
 
@@ -174,19 +216,3 @@ def _offsets(table: Table, column: str, whose: str | None, low: int, high: int) 
                 batch = batch.filter(pc.equal(batch.column("contract"), whose))
             offsets = batch.column(column).to_numpy(zero_copy_only=False)
             yield offsets[(offsets >= low) & (offsets < high)]
-
-
-def _known_keys(tables: Path, contract: Contract, keys: set[Any]) -> set[Any]:
-    """Those of the keys that silver has."""
-    table = Table(tables / contract.table)
-    if not keys or not table.exists:
-        return set()
-    columns = [contract.field(name).column for name in contract.key]
-    first = pa.array([key[0] for key in keys]).cast(table.arrow_schema.field(columns[0]).type)
-    scanner = dataset_of(table.delta(), table.path).scanner(
-        columns, filter=pc.field(columns[0]).isin(first)
-    )
-    found: set[Any] = set()
-    for batch in scanner.to_batches():
-        found |= keys & set(zip(*(batch.column(name).to_pylist() for name in columns), strict=True))
-    return found

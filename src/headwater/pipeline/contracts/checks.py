@@ -1,10 +1,9 @@
 """The verdict over one record, in plain Python.
 
-This is the definition, for single records: audits and dry runs use it. `expressions.py` says the
-same to Spark, for millions; a property test holds one to the other.
+This is the definition of every rule, and it makes the sentences of all violations. `fits.py` knows
+quicker, for whole batches, which records certainly fit; a property test holds one to the other.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -42,9 +41,10 @@ class Verdict:
     rule: str | None = None
     reason: str | None = None
     event_time: datetime | None = None
-    #: The typed row by column, and its key, if it is one of silver.
+    #: The typed row by column, its key, and the fields that nobody declared, unless it is broken.
     row: dict[str, Any] = field(default_factory=dict)
     key: tuple[Any, ...] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,17 @@ def verdict(contracts: Sequence[Contract], record: Record) -> Verdict:
 
 def verdict_of(contract: Contract, record: Record) -> Verdict:
     try:
-        row = typed(contract, record.value)
+        found = _object(contract, record.value)
+        row = _row(contract, found)
         event_time = _event_time(contract, row, record.timestamp)
     except Violation as error:
         return Verdict("quarantine", contract.name, error.rule, error.reason)
     late = record.timestamp - event_time > timedelta(seconds=contract.lateness)
     place: Place = "late" if late else "silver"
-    return Verdict(place, contract.name, event_time=event_time, row=row, key=_key(contract, row))
+    declared = contract.names
+    extra = {name: value for name, value in found.items() if name not in declared}
+    key = _key(contract, row)
+    return Verdict(place, contract.name, event_time=event_time, row=row, key=key, extra=extra)
 
 
 def key_of(contract: Contract, value: bytes) -> tuple[Any, ...] | None:
@@ -106,7 +110,11 @@ def future_reason(contract: Contract) -> str:
 
 def typed(contract: Contract, value: bytes) -> dict[str, Any]:
     """The row of a value. Raises Violation."""
-    found = _object(contract, value)
+    return _row(contract, _object(contract, value))
+
+
+def _row(contract: Contract, found: dict[str, Any]) -> dict[str, Any]:
+    """The typed row of an object. Raises Violation."""
     row = {each.column: _checked(contract, each, found, each.name) for each in contract.fields}
     _check_unknown(contract, contract.fields, found, "")
     return row
@@ -269,5 +277,5 @@ def _broken_length(field: Field, value: str | list[Any]) -> Iterator[tuple[str, 
 
 
 def _broken(rule: str, path: str, value: Any, words: str) -> Violation:
-    shown = json.dumps(value, ensure_ascii=False, default=str)[:SHOWN]
+    shown = document.text(value)[:SHOWN]
     return Violation(rule, f"{path} is {shown}; it has to be {words}")

@@ -81,3 +81,15 @@ def _check_length(text: str) -> None:
 
 def _refused(text: str) -> Any:
     raise NotJson(text)
+
+
+def text(value: Any) -> str:
+    """A parsed value as JSON again, its numbers as they were written."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, dict):
+        pairs = (f"{text(name)}:{text(each)}" for name, each in value.items())
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -7,28 +7,32 @@ in `_rest`, as JSON by name: nothing is lost.
 """
 
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headwater.pipeline.contracts.fields import literal
+import pyarrow as pa
+
+from headwater.pipeline import notes
+from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS, Contract, Unknown
 from headwater.pipeline.contracts.reading import column_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 #: So many columns are added to a table at most.
 MOST_COLUMNS = 200
-_MOST_FOUND = 10_000
-_LONG = "'^-?[0-9]{1,18}$'"
-_NUMBER = "'^-?[0-9]+(\\\\.[0-9]+)?([eE][-+]?[0-9]+)?$'"
-_KIND = (
-    f"CASE WHEN text RLIKE {_LONG} THEN 'long' WHEN text RLIKE {_NUMBER} THEN 'double' "
-    "WHEN text IN ('true', 'false') THEN 'boolean' ELSE 'string' END"
-)
+REST = "_rest"
+
+KINDS = {"long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
+_FITTING: dict[str, tuple[type, ...]] = {
+    "long": (int,),
+    "double": (int, Decimal, float),
+    "boolean": (bool,),
+}
+
+#: Fields that nobody has seen before, each with a kind of value that it has.
+News = set[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +43,26 @@ class Column:
     column: str
     kind: str
 
-    def fits(self, text: str) -> str:
-        """Whether the column can hold a value, given as JSON."""
-        return {
-            "long": f"{text} RLIKE {_LONG}",
-            "double": f"{text} RLIKE {_NUMBER}",
-            "boolean": f"{text} IN ('true', 'false')",
-            "string": "true",
-        }[self.kind]
+    @property
+    def type(self) -> pa.DataType:
+        return KINDS[self.kind]
 
-    def expression(self) -> str:
-        text = f"try_element_at(_extra, {literal(self.field)})"
-        typed = {
-            "long": f"try_cast({text} AS BIGINT)",
-            "double": f"try_cast({text} AS DOUBLE)",
-            "boolean": f"{text} = 'true'",
-            "string": f"IF(startswith({text}, '\"'), "
-            f"try_variant_get(try_parse_json({text}), '$', 'string'), {text})",
-        }[self.kind]
-        return f"CASE WHEN {self.fits(text)} THEN {typed} END AS `{self.column}`"
+    def fits(self, value: Any) -> bool:
+        if self.kind == "string":
+            return True
+        return type(value) in _FITTING[self.kind]
+
+    def typed(self, value: Any) -> Any:
+        if self.kind == "string":
+            return value if isinstance(value, str) else document.text(value)
+        return float(value) if self.kind == "double" else value
+
+
+def kind_of(value: Any) -> str:
+    for kind, types in _FITTING.items():
+        if type(value) in types:
+            return kind
+    return "string"
 
 
 class Evolution:
@@ -66,42 +71,66 @@ class Evolution:
     def __init__(self, contract: Contract, directory: Path) -> None:
         self.contract = contract
         self._file = directory / f"{contract.name}.json"
-        self.columns = self._load()
+        self.columns = self._load() if self.active else ()
+        self._refused: set[str] = set()  # fields that cannot have a column
 
     @property
     def active(self) -> bool:
         return self.contract.unknown is Unknown.EVOLVE
 
-    def expressions(self) -> list[str]:
-        """The columns of a frame that has `_extra`; the last one is `_rest`."""
+    def fields(self) -> list[pa.Field]:
+        """What the table has besides the declared fields; the last one is `_rest`."""
         if not self.active:
             return []
-        return [each.expression() for each in self.columns] + [f"{self._rest()} AS _rest"]
+        rest = pa.field(REST, pa.map_(pa.string(), pa.string()))
+        return [*(pa.field(each.column, each.type) for each in self.columns), rest]
 
-    def _rest(self) -> str:
-        kept = [f"(k = {literal(e.field)} AND {e.fits('x')})" for e in self.columns]
-        left = f"map_filter(_extra, (k, x) -> NOT ({' OR '.join(kept)}))" if kept else "_extra"
-        return f"CASE WHEN cardinality({left}) > 0 THEN {left} END"
+    def placed(self, extra: Mapping[str, Any], news: News) -> dict[str, Any]:
+        """The values of undeclared fields by column. Those without a column are news."""
+        if not self.active:
+            return {}
+        known = {each.field: each for each in self.columns}
+        row: dict[str, Any] = {}
+        rest: list[tuple[str, str]] = []
+        for name, value in extra.items():
+            if value is None:
+                continue
+            column = known.get(name)
+            if column is not None and column.fits(value):
+                row[column.column] = column.typed(value)
+            else:
+                rest.append((name, document.text(value)))
+            if column is None and self._is_new(name):
+                news.add((name, kind_of(value)))
+        row[REST] = rest or None
+        return row
 
     def learn(self, found: Iterable[tuple[str, str]]) -> None:
         """Add columns for fields that were found, with the kinds of their values."""
         kinds: dict[str, set[str]] = {}
         for field, kind in found:
             kinds.setdefault(field, set()).add(kind)
-        known = {each.field for each in self.columns}
-        taken = {each.column.lower() for each in self.columns}
-        taken |= {each.column.lower() for each in self.contract.fields}
-        columns = list(self.columns)
-        for field in sorted(kinds.keys() - known):
-            column = column_of(field)[:128] if field else ""
-            if not column or column.lower() in taken | set(OWN_COLUMNS):
-                continue
-            if len(columns) < MOST_COLUMNS:
-                columns.append(Column(field, column, _common(kinds[field])))
-                taken.add(column.lower())
-        if len(columns) > len(self.columns):
-            self.columns = tuple(columns)
-            self._save()
+        for field in sorted(kinds.keys() - {each.field for each in self.columns}):
+            if column := self._new_column(field, self._taken()):
+                self.columns += (Column(field, column, _common(kinds[field])),)
+        self._save()
+
+    def _is_new(self, field: str) -> bool:
+        if field in self._refused:
+            return False
+        if self._new_column(field, self._taken()) is None:
+            self._refused.add(field)
+        return field not in self._refused
+
+    def _new_column(self, field: str, taken: set[str]) -> str | None:
+        """What the column of a field would be called; None if it cannot have one."""
+        column = column_of(field)[:128] if field else ""
+        possible = column and column.lower() not in taken and len(self.columns) < MOST_COLUMNS
+        return column if possible else None
+
+    def _taken(self) -> set[str]:
+        used = [*(each.column for each in self.columns), *self.contract.columns, *OWN_COLUMNS]
+        return {each.lower() for each in used}
 
     def _load(self) -> tuple[Column, ...]:
         if not self._file.exists():
@@ -116,13 +145,7 @@ class Evolution:
                 for each in self.columns
             ]
         }
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        written = self._file.with_suffix(".new")
-        with written.open("w") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(self._file)
+        notes.write(self._file, content)
 
 
 def _common(kinds: set[str]) -> str:
@@ -130,30 +153,3 @@ def _common(kinds: set[str]) -> str:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "double" if kinds == {"long", "double"} else "string"
-
-
-class Discovery:
-    """Finds new fields in a micro-batch: one look at it for all contracts."""
-
-    def __init__(self, evolutions: Iterable[Evolution]) -> None:
-        self.of = {each.contract.name: each for each in evolutions}
-        self._seen: Any = None
-
-    def look(self, batch: "DataFrame") -> None:
-        """Learn the fields of a batch, unless it was the last one that was looked at."""
-        if batch is self._seen or batch.isStreaming:
-            return
-        if any(each.active for each in self.of.values()):
-            self._learn(batch)
-        self._seen = batch
-
-    def _learn(self, batch: "DataFrame") -> None:
-        extra = batch.where("_extra IS NOT NULL").selectExpr(
-            "contract", "explode(_extra) AS (field, text)"
-        )
-        rows = extra.selectExpr("contract", "field", f"{_KIND} AS kind").distinct()
-        found: dict[str, list[tuple[str, str]]] = {}
-        for row in rows.orderBy("contract", "field", "kind").limit(_MOST_FOUND).collect():
-            found.setdefault(row["contract"], []).append((row["field"], row["kind"]))
-        for name, fields in found.items():
-            self.of[name].learn(fields)

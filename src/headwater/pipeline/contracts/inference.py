@@ -1,18 +1,22 @@
 """A draft of a contract, from what is in a topic. Needs no Spark.
 
 It looks at the newest messages of the topic, so many at most. What it cannot know (ranges, what is
-a key) is guessed and said in comments: the draft is there to be read.
+a key) is guessed and said in comments: the draft is there to be read. The records that it was made
+from fit it: a field that has values of several types is left to `unknown: evolve`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain, count
 from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.contracts import document
+from headwater.pipeline.contracts.model import OWN_COLUMNS
+from headwater.pipeline.contracts.reading import column_of
 from headwater.pipeline.contracts.values import date_of, time_of
 from headwater.spark.broker import Broker, Selection
 
@@ -20,6 +24,9 @@ from headwater.spark.broker import Broker, Selection
 MOST_FIELDS = 200
 _WINDOW = 100_000
 _MOST_BYTES = 1024 * 1024
+MIXED = "mixed"
+#: What JSON has as a text.
+_TEXTS = {"string", "timestamp", "date"}
 _KEYS = ("id", "uuid", "key", "_id")
 _TIMES = ("event_time", "timestamp", "time", "ts", "at", "created_at", "date")
 #: Numbers that are times of the years 2001 to 2286.
@@ -56,8 +63,10 @@ class Seen:
     def kind(self) -> str:
         found = set(self.kinds) - {"null"}
         if len(found) == 1:
-            return found.pop()
-        return "double" if found == {"long", "double"} else "string"
+            return next(iter(found))
+        if found <= _TEXTS:  # or there was never a value
+            return "string"
+        return "double" if found == {"long", "double"} else MIXED
 
     @property
     def unit(self) -> str | None:
@@ -153,91 +162,132 @@ def _newest(
 
 # Writing
 
+#: Names that a contract can have. (Longer ones it could, but not with a prefix.)
+_NAMED = re.compile(r"[^'\"`\\\[\]\x00-\x1f]{1,100}")
+_YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
 
 def draft(found: Sample) -> str:
     """The contract as YAML, with comments."""
-    name = re.sub(r"\W+", "_", found.topic).strip("_").lower() or "topic"
-    name = f"t_{name}" if not name[0].isalpha() else name
+    if not _declared(found.fields):
+        raise HeadwaterError(f"no field of {found.topic} has a name and a type to write down")
     other = found.records - found.objects
     lines = [
-        f"# Drafted from {found.records} messages of {found.topic}.",
+        f"# Drafted from {found.records} messages of {_quoted(found.topic)}.",
         *([f"# {other} of them are no JSON objects and would go to quarantine."] if other else []),
-        f"name: {name}",
+        f"name: {_contract_name(found.topic)}",
         "version: 1",
         f"topics: [{_quoted(found.topic)}]",
         "format: json",
         *_guesses(found),
         "unknown: evolve  # or freeze, discard_row, discard_value",
         "fields:",
+        *_all_lines(found.fields, found.objects, "  ", OWN_COLUMNS),
     ]
-    for each, seen in found.fields.items():
-        lines += _field_lines(each, seen, found.objects, "  ")
     return "\n".join(lines) + "\n"
 
 
+def _contract_name(topic: str) -> str:
+    name = re.sub(r"\W+", "_", topic, flags=re.ASCII).strip("_").lower()[:60]
+    return name if name[:1].isalpha() else f"t_{name}"
+
+
 def _guesses(found: Sample) -> Iterator[str]:
+    fields = _declared(found.fields)
+
     def always(name: str) -> bool:
-        seen = found.fields.get(name)
+        seen = fields.get(name)
         return seen is not None and seen.count == found.objects and not seen.kinds["null"]
 
     scalar = ("string", "long", "boolean", "timestamp", "date")
-    key = next((n for n in _KEYS if always(n) and found.fields[n].kind in scalar), None)
+    key = next((n for n in _KEYS if always(n) and fields[n].kind in scalar), None)
     yield f"key: [{key}]  # a guess" if key else "# key: [id]  # no field looks like one"
-    time = _time_guess(found)
+    time = _time_guess(fields)
     yield f"event_time: {_quoted(time)}  # a guess" if time else "# event_time: none looks like it"
     if time:
         yield "lateness: 10m"
         yield "future: 5m"
 
 
-def _time_guess(found: Sample) -> str | None:
-    times = [n for n, seen in found.fields.items() if seen.kind == "timestamp" or seen.unit]
+def _time_guess(fields: dict[str, Seen]) -> str | None:
+    times = [n for n, seen in fields.items() if seen.kind == "timestamp" or seen.unit]
     return next((n for n in _TIMES if n in times), times[0] if times else None)
 
 
-def _field_lines(name: str, seen: Seen, records: int, indent: str) -> Iterator[str]:
-    if not re.fullmatch(r"[^'\"`\\\[\]\x00-\x1f]{1,128}", name):
-        yield f"{indent}# a field whose name cannot be a column was left out"
-        return
-    kind, inner = _type_of(seen)
-    yield f"{indent}{_quoted(name)}:"
-    yield f"{indent}  type: {kind}"
-    if seen.unit and kind == "timestamp":
-        yield f"{indent}  unit: {seen.unit}"
-    if name.lower() in ("date", "_offset", "_topic", "_timestamp", "_rest"):
-        yield f"{indent}  column: my_{name.lower().strip('_')}"
+def _declared(members: dict[str, Seen]) -> dict[str, Seen]:
+    """The fields that a contract can name, and that have one type."""
+    return {name: seen for name, seen in members.items() if _NAMED.fullmatch(name) and _type(seen)}
+
+
+def _all_lines(
+    members: dict[str, Seen], records: int, indent: str, taken: Collection[str] = ()
+) -> Iterator[str]:
+    """`records`: how many could have had these fields; `taken`: columns that are there already."""
+    declared, columns = _declared(members), set(taken)
+    for name, seen in members.items():
+        if name not in declared:
+            kinds = ", ".join(sorted(set(seen.kinds) - {"null"}))
+            yield f"{indent}# {_quoted(name)} is left out; its values are: {kinds}"
+            continue
+        column = _free_column(name, columns)
+        columns.add(column.lower())
+        yield f"{indent}{_quoted(name)}:"
+        if column != column_of(name):
+            yield f"{indent}  column: {column}"
+        yield from _field_lines(seen, records, f"{indent}  ")
+
+
+def _free_column(name: str, taken: Collection[str]) -> str:
+    base = column_of(name)
+    mine = f"my_{base.lower().strip('_')}"
+    tries = chain((base, mine), (f"{mine}_{number}" for number in count(2)))
+    return next(each for each in tries if each.lower() not in taken)
+
+
+def _field_lines(seen: Seen, records: int, indent: str) -> Iterator[str]:
+    kind = _type(seen)
+    yield f"{indent}type: {kind}"
+    if seen.unit:
+        yield f"{indent}unit: {seen.unit}"
     if seen.count == records and not seen.kinds["null"]:
-        yield f"{indent}  required: true"
+        yield f"{indent}required: true"
     elif seen.count < records:
-        yield f"{indent}  # in {seen.count} of {records}"
-    if seen.low is not None and kind in ("long", "double"):
-        yield f"{indent}  # min: {seen.low}"
-        yield f"{indent}  # max: {seen.high}"
-    if len(set(seen.kinds) - {"null"}) > 1:
-        yield f"{indent}  # mixed: {', '.join(sorted(set(seen.kinds) - {'null'}))}"
-    if inner is not None:
-        yield f"{indent}  fields:"
-        for each, member in inner.inside.items():
-            yield from _field_lines(each, member, inner.kinds["struct"], f"{indent}    ")
+        yield f"{indent}# in {seen.count} of {records}"
+    if kind in ("long", "double"):
+        yield f"{indent}# min: {seen.low}"
+        yield f"{indent}# max: {seen.high}"
+    inner = _innermost(seen)
+    if inner.kind == "struct":
+        yield f"{indent}fields:"
+        yield from _all_lines(inner.inside, inner.kinds["struct"], f"{indent}  ")
 
 
-def _type_of(seen: Seen) -> tuple[str, Seen | None]:
-    """The type as it is written, and what holds its fields."""
-    kind = "timestamp" if seen.unit else seen.kind
-    if kind == "array":
-        item, inner = _type_of(seen.items) if seen.items else ("string", None)
-        if seen.items is not None and seen.items.unit:
-            item = "long"  # a unit is of the field itself
-        return f"array<{item}>", inner
-    if kind == "struct":
-        return ("struct", seen) if seen.inside else ("string", None)
-    return kind, None
+def _type(seen: Seen) -> str | None:
+    """The type as it is written; None if there is none that takes all values."""
+    if seen.kind == "array":
+        # A unit is of the field itself, so times as numbers are numbers in an array.
+        item = seen.items and (seen.items.kind if seen.items.unit else _type(seen.items))
+        return f"array<{item}>" if item else None if seen.items else "array<string>"
+    if seen.kind == MIXED or (seen.kind == "struct" and not _declared(seen.inside)):
+        return None
+    return "timestamp" if seen.unit else seen.kind
+
+
+def _innermost(seen: Seen) -> Seen:
+    """What arrays consist of in the end."""
+    return _innermost(seen.items) if seen.kind == "array" and seen.items else seen
 
 
 def _quoted(text: str) -> str:
     """A text in YAML, without quotes where none are needed."""
-    plain = re.fullmatch(r"[A-Za-z_][\w/.-]*", text) and text.lower() not in _YAML_WORDS
-    return text if plain else "'" + text.replace("'", "''") + "'"
+    if re.fullmatch(r"[A-Za-z_][\w/.-]*", text) and text.lower() not in _YAML_WORDS:
+        return text
+    if text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
-_YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+def _escaped(letter: str) -> str:
+    if letter in '\\"':
+        return f"\\{letter}"
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"

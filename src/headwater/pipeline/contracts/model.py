@@ -96,7 +96,7 @@ CONTRACT = (
         "dedupe_window",
         "a duration",
         "`10m`",
-        "How long keys are remembered, by arrival. All contracts of a project share the longest.",
+        "How long keys are remembered, by arrival.",
     ),
     Key(
         "unknown",
@@ -214,10 +214,21 @@ class Contract:
     max_bytes: int = 1024 * 1024
     doc: str = ""
     file: Path = field(default=Path(), compare=False)
+    #: The YAML that says all this, for tasks on other machines.
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def table(self) -> str:
         return f"silver_{self.name}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that are declared."""
+        return frozenset(each.name for each in self.fields)
+
+    @property
+    def columns(self) -> list[str]:
+        return [each.column for each in self.fields]
 
     def field(self, name: str) -> Field:
         return next(each for each in self.fields if each.name == name)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -76,7 +77,7 @@ def parse(text: str, file: Path) -> Contract:
         raise ConfigError(f"{file.name}: this is not YAML: {error}") from None
     if root is None:
         raise ConfigError(f"{file.name} is empty: a contract needs topics and fields")
-    return _contract(_Part(file, "", root), file)
+    return replace(_contract(_Part(file, "", root), file), text=text)
 
 
 class _Part:

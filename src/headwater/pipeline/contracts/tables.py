@@ -1,4 +1,4 @@
-"""Silver, quarantine and late: three kinds of tables, one parse, one streaming query.
+"""Silver, quarantine and late: three kinds of tables, one look at each record, one query.
 
 `define()` is called in a project's transformations. It registers
 
@@ -9,88 +9,68 @@
 With no contracts it registers nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.pipeline.contracts.evolution import Discovery, Evolution
-from headwater.pipeline.contracts.expressions import RECORD, classified, row_column
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import ConfigError
+from headwater.pipeline import pieces as written
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.contracts.reading import load
-from headwater.pipeline.flows import Shared
+from headwater.pipeline.contracts.repeats import Seen, digests
+from headwater.pipeline.contracts.source import (
+    LATE,
+    NAME,
+    PARTITION_COLUMNS,
+    QUARANTINE,
+    Files,
+    Tables,
+)
+from headwater.pipeline.delta import Table
+from headwater.pipeline.direct import DIGEST
+from headwater.pipeline.flows import Addition, Direct
+from headwater.pipeline.pieces import Found, Piece
 from headwater.pipeline.settings import connection, setting
+from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHARED = "contracts"
-QUARANTINE = "quarantine"
-LATE = "late"
-PARTITION_COLUMNS = ["date"]
+KEY = "contracts"
 MOST_OFFSETS = 500_000
 MOST_BYTES = "256MiB"
 
-#: The day of arrival in UTC, whatever the session's time zone.
-_DATE = "date_from_unix_date(CAST(floor(unix_micros(timestamp) / 86400000000) AS INT)) AS date"
-# Java does not compile larger methods: beyond this, many small ones are quicker than one.
-_METHOD_LIMIT = ("spark.sql.codegen.hugeMethodLimit", "8000")
-
 
 class Layer:
-    """The tables of some contracts."""
+    """The tables of some contracts, and the keys that may be repeated."""
 
     def __init__(self, contracts: Sequence[Contract], state: Path) -> None:
-        self.contracts = tuple(contracts)
-        self._discovery = Discovery(Evolution(each, state) for each in contracts)
+        self.contracts, self._state = tuple(contracts), state
+        self.tables = Tables(self.contracts, state)
+        self._directory = Path()
+        self._seen: dict[str, Seen] = {}
 
-    # Rows of each table, from records with their verdict
+    # For any runner of Spark
 
-    def silver(self, batch: "DataFrame", contract: Contract) -> "DataFrame":
-        self._discovery.look(batch)
-        number = self.contracts.index(contract)
-        rows = batch.where(f"_verdict = 'silver' AND contract = '{contract.name}'")
-        fields = [f"{row_column(number)}.`{each.column}`" for each in contract.fields]
-        return rows.selectExpr(
-            *fields,
-            *self._discovery.of[contract.name].expressions(),
-            "offset AS _offset",
-            "topic AS _topic",
-            "timestamp AS _timestamp",
-            "protocol AS _protocol",
-            "publisher AS _publisher",
-            "event_time AS _event_time",
-            _DATE,
-        )
+    def rows(self, spark: "SparkSession", table: str) -> "DataFrame":
+        """A table as a stream of its rows, each key once."""
+        log: DataFrame = self._log(spark, NAME).option("table", table).load()
+        if table in (QUARANTINE, LATE) or not self.tables.contract_of(table).key:
+            return log.drop(DIGEST)
+        window = round(self.tables.contract_of(table).dedupe_window * 1000)
+        watermarked = log.withWatermark("_timestamp", f"{window} milliseconds")
+        return watermarked.dropDuplicatesWithinWatermark([DIGEST]).drop(DIGEST)
 
-    @staticmethod
-    def quarantine(batch: "DataFrame") -> "DataFrame":
-        rows = batch.where("_verdict = 'quarantine'")
-        broken = ("contract", "_broken.rule AS rule", "_broken.reason AS reason")
-        return rows.selectExpr(*RECORD, *broken, _DATE)
-
-    @staticmethod
-    def late(batch: "DataFrame") -> "DataFrame":
-        rows = batch.where("_verdict = 'late'")
-        behind = "(unix_micros(timestamp) - unix_micros(event_time)) / 1000000D AS late_by_seconds"
-        return rows.selectExpr(*RECORD, "contract", "event_time", behind, _DATE)
-
-    # The stream
-
-    def stream(self, spark: "SparkSession") -> "DataFrame":
-        """Records with their verdict, each key once."""
-        return self.once(classified(self._log(spark), self.contracts))
-
-    def once(self, records: "DataFrame") -> "DataFrame":
-        """Without repeats. Only rows of silver have a key that another record can have."""
-        window = max(each.dedupe_window for each in self.contracts)
-        watermarked = records.withWatermark("timestamp", f"{round(window * 1000)} milliseconds")
-        return watermarked.dropDuplicatesWithinWatermark(["_key"])
-
-    def _log(self, spark: "SparkSession") -> "DataFrame":
+    def _log(self, spark: "SparkSession", source: str) -> Any:
         pattern = "|".join(each.topics.regex for each in self.contracts)
         return (
-            spark.readStream.format("headwater")
-            .options(**connection(spark))
+            spark.readStream.format(source)
+            .options(**connection(spark), **Tables.options(self.contracts, self._state))
             .option("subscribePattern", pattern)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
@@ -99,8 +79,77 @@ class Layer:
             )
             .option("maxBytesPerTrigger", setting(spark, "contracts.maxBytes", MOST_BYTES))
             .option("failOnDataLoss", "false")
-            .load()
         )
+
+    # For Headwater's own
+
+    def stream(self, directory: Path) -> "DataFrame":
+        """Files for all tables, which are in this directory."""
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.active()
+        spark.dataSource.register(Files)
+        self._directory, self._seen = directory, {}
+        found: DataFrame = self._log(spark, Files.name()).option("tables", str(directory)).load()
+        return found
+
+    @contextmanager
+    def taken(self, batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:
+        """What a micro-batch brings to each table, without repeats."""
+        found = self._found(batch)
+        # What is remembered is true only if all of it gets into the tables. Otherwise it is
+        # forgotten, and found again in them.
+        seen, self._seen = self._seen, {}
+        try:
+            yield {name: self._addition(name, found.pieces, seen) for name in self.tables.names}
+            self._seen = seen
+        finally:
+            found.discard()
+
+    def _found(self, batch: "DataFrame") -> Found:
+        """Fields that nobody knew become columns, and the batch is written anew with them."""
+        found = written.found(batch)
+        while found.news:
+            found.discard()
+            self.tables.learn(found.news)
+            found = written.found(batch)
+        return found
+
+    def _addition(
+        self, name: str, found: Mapping[str, list[Piece]], seen: dict[str, Seen]
+    ) -> Addition:
+        pieces = found.get(name, [])
+        if name not in (QUARANTINE, LATE) and self.tables.contract_of(name).key and pieces:
+            pieces = self._once(self.tables.contract_of(name), pieces, seen)
+        return Addition(tuple(each.file for each in pieces), self.tables.spark_schema(name))
+
+    def _once(self, contract: Contract, pieces: list[Piece], seen: dict[str, Seen]) -> list[Piece]:
+        keys = b"".join(each.keys for each in pieces)
+        times = b"".join(each.times for each in pieces)
+        if contract.name not in seen:
+            seen[contract.name] = self._remembered(contract, int(np.frombuffer(times, "i8").min()))
+        repeated = seen[contract.name].repeats(keys, times)
+        kept, at = [], 0
+        for each in pieces:
+            mask = repeated[at : at + each.file.rows]
+            at += each.file.rows
+            left = each.without(mask) if mask.any() else each
+            if left is not None:
+                kept.append(left)
+        return kept
+
+    def _remembered(self, contract: Contract, first: int) -> Seen:
+        """The keys that a table has and that records from `first` on may repeat."""
+        seen, table = Seen(contract.dedupe_window), Table(self._directory / contract.table)
+        if table.exists:
+            oldest = first - round(contract.dedupe_window * 1e6)
+            rows = table.rows(
+                [*(contract.field(name).column for name in contract.key), "_timestamp"],
+                lambda batch: pc.greater_equal(batch.column("_timestamp").cast("int64"), oldest),
+            ).sort_by("_timestamp")
+            times = rows.column("_timestamp").cast(pa.int64()).to_numpy().tobytes()
+            seen.add(b"".join(digests(contract, rows).to_pylist()), times)
+        return seen
 
 
 def state_directory(spark: "SparkSession") -> Path:
@@ -111,8 +160,8 @@ def state_directory(spark: "SparkSession") -> Path:
     return Path(setting(spark, "contracts", "contracts")).parent / "storage/state/contracts"
 
 
-def define() -> None:
-    """Register the tables of the project's contracts."""
+def define(properties: Mapping[str, Mapping[str, str]]) -> None:
+    """Register the tables of the project's contracts; `properties` by table."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.active()
@@ -120,31 +169,31 @@ def define() -> None:
     if not contracts:
         return
     layer = Layer(contracts, state_directory(spark))
-    for each in contracts:
-        comment = each.doc or f"records of {each.topics.pattern or ', '.join(each.topics.names)}"
-        _register(layer, each.table, comment, _silver_of(layer, each))
-    _register(layer, QUARANTINE, "records that break their contract", layer.quarantine)
-    _register(layer, LATE, "records whose event time is too long ago", layer.late)
+    comments = {
+        each.table: each.doc or f"records of {each.topics.pattern or ', '.join(each.topics.names)}"
+        for each in contracts
+    }
+    comments[QUARANTINE] = "records that break their contract"
+    comments[LATE] = "records whose event time is too long ago"
+    for name in properties:
+        if name not in comments:
+            raise ConfigError(f"there is no table {name}{did_you_mean(name, comments)}")
+    for name, comment in comments.items():
+        _register(layer, name, comment, properties.get(name, {}))
 
 
-def _silver_of(layer: Layer, contract: Contract) -> "Callable[[DataFrame], DataFrame]":
-    return lambda batch: layer.silver(batch, contract)
-
-
-def _register(
-    layer: Layer, name: str, comment: str, select: "Callable[[DataFrame], DataFrame]"
-) -> None:
+def _register(layer: Layer, name: str, comment: str, properties: Mapping[str, str]) -> None:
     from pyspark import pipelines as dp
     from pyspark.sql import SparkSession
 
-    def stream() -> "DataFrame":
-        spark = SparkSession.active()
-        spark.conf.set(*_METHOD_LIMIT)
-        return layer.stream(spark)
-
     def table() -> "DataFrame":
-        return select(layer.stream(SparkSession.active()))
+        return layer.rows(SparkSession.active(), name)
 
     function: Any = table
-    function.shared = Shared(SHARED, stream, select)
-    dp.table(name=name, comment=comment, partition_cols=PARTITION_COLUMNS)(function)
+    function.direct = Direct(KEY, layer.stream, layer.taken)
+    dp.table(
+        name=name,
+        comment=comment,
+        partition_cols=list(PARTITION_COLUMNS),
+        table_properties=dict(properties),
+    )(function)

@@ -1,15 +1,8 @@
-"""Times and dates as texts and numbers, the same here as in the Spark expressions."""
+"""Times and dates as texts and numbers."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-
-#: ISO 8601, for Python and for Java. A year 0000 is none.
-TIME = (
-    r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
-    r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?"
-)
-DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The years 1 to 9999, in microseconds since 1970.
@@ -18,11 +11,12 @@ LAST_MICROSECOND = 253_402_300_799_999_999
 #: Microseconds, and digits behind the point that can count.
 UNITS = {"s": (1_000_000, 6), "ms": (1_000, 3), "us": (1, 0)}
 
+# ISO 8601. A year 0000 is none.
 _TIME = re.compile(
     r"(?!0000)([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]{1,9}))?(?:Z|([+-])((?:0[0-9]|1[0-7])):([0-5][0-9]))?"
 )
-_DATE = re.compile(DATE)
+_DATE = re.compile(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def time_of(text: str) -> datetime | None:

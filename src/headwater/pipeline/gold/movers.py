@@ -33,12 +33,13 @@ def rows(traffic: "DataFrame", minutes: int = MINUTES, top: int = TOP) -> "DataF
     from pyspark.sql import Window
     from pyspark.sql.functions import broadcast, col, expr, row_number
 
+    # Columns are added with `select`: behind `withColumn`, Spark's own runner takes a table of the
+    # project for one that is not, and does not wait until it is filled.
     # The newest minute is still growing.
     ends = traffic.groupBy().agg(
         expr("max(minute) - INTERVAL 1 MINUTE").alias("last"),
-        expr("min(minute)").alias("begin"),
+        expr(f"greatest(min(minute), max(minute) - INTERVAL {minutes + 1} MINUTES)").alias("begin"),
     )
-    ends = ends.withColumn("begin", expr(f"greatest(begin, last - INTERVAL {minutes} MINUTES)"))
     recent = traffic.join(broadcast(ends), expr("minute BETWEEN begin AND last"))
     counts = recent.groupBy("topic", "minute", "last", "begin").agg(expr("sum(count)").alias("n"))
     before = "IF(minute < last, n, 0)"
@@ -47,18 +48,18 @@ def rows(traffic: "DataFrame", minutes: int = MINUTES, top: int = TOP) -> "DataF
         expr(f"sum({before})").alias("total"),
         expr(f"sum(double({before}) * {before})").alias("squares"),
     )
-    known = topics.withColumn(
-        "minutes", expr("(unix_seconds(last) - unix_seconds(begin)) / 60")
+    known = topics.select(
+        "*", expr("(unix_seconds(last) - unix_seconds(begin)) / 60").alias("minutes")
     ).where("minutes >= 1")
-    measured = known.withColumn("mean", expr("total / minutes")).withColumn(
-        "deviation", expr("sqrt(greatest(squares / minutes - mean * mean, 0))")
+    averaged = known.select("*", expr("total / minutes").alias("mean"))
+    measured = averaged.select(
+        "*", expr("sqrt(greatest(squares / minutes - mean * mean, 0))").alias("deviation")
     )
-    scored = measured.withColumn(
-        "score", expr("(count - mean) / greatest(deviation, sqrt(mean), 1)")
+    scored = measured.select(
+        "*", expr("(count - mean) / greatest(deviation, sqrt(mean), 1)").alias("score")
     )
-    ranked = scored.withColumn(
-        "rank", row_number().over(Window.orderBy(expr("abs(score)").desc(), "topic"))
-    )
+    order = Window.orderBy(expr("abs(score)").desc(), "topic")
+    ranked = scored.select("*", row_number().over(order).alias("rank"))
     return ranked.where(col("rank") <= top).select(
         col("last").alias("minute"),
         "topic",

@@ -31,9 +31,16 @@ from headwater.units import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 KEYS = ("protocol", "publisher", "first_seen")
-PROPERTIES = {"headwater.keys": ",".join(KEYS), "headwater.trigger": "10 seconds"}
+PROPERTIES = {"headwater.keys": ",".join(KEYS), "headwater.trigger": "5 seconds"}
+#: The operator keeps its state in RocksDB only, and Spark means something else by itself.
+CONF = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
 GAP_SECONDS, SILENCE_SECONDS = 10.0, 60.0
 #: Behind the newest message, so that no other message of the same instant is late.
 WATERMARK = "1 second"
@@ -104,15 +111,31 @@ def rows(spans: "DataFrame", limits: Limits) -> "DataFrame":
 
     return (
         spans.withWatermark("until", WATERMARK)
+        .to(columns(CONDENSED))  # so that the operator does not ask Spark for them
         .groupBy("protocol", "publisher")
         .transformWithStateInPandas(
             statefulProcessor=_processor(limits),
-            outputStructType=_TABLE,
+            outputStructType=columns(_TABLE),
             # Spark's own runner only appends: there, each state of a session is a row.
             outputMode="Append" if is_remote() else "Update",
             timeMode="EventTime",
         )
     )
+
+
+def columns(written: str) -> "StructType":
+    """Columns, without asking Spark what the text means: where Spark's own runner defines tables,
+    that is refused."""
+    from pyspark.sql import types
+
+    kinds = {
+        "string": types.StringType(),
+        "bigint": types.LongType(),
+        "double": types.DoubleType(),
+        "timestamp": types.TimestampType(),
+    }
+    pairs = [each.split() for each in written.split(",")]
+    return types.StructType([types.StructField(name, kinds[kind]) for name, kind in pairs])
 
 
 def condensed(batches: Iterator[Any], limits: Limits) -> Iterator[Any]:

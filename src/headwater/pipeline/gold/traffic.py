@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEYS = ("minute", "topic", "protocol", "publisher")
 PROPERTIES = {
     "headwater.keys": ",".join(KEYS),
-    "headwater.trigger": "10 seconds",
+    "headwater.trigger": "5 seconds",
     "headwater.publish": "headwater/stats/traffic",
 }
 

@@ -12,5 +12,6 @@ from headwater.pipeline import bronze as source
         # "headwater.retention": "90d",
     },
 )
+@source.direct  # leave it out if you change what is returned
 def bronze():
     return source.frame()

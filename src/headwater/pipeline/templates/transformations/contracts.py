@@ -3,3 +3,4 @@
 from headwater.pipeline import contracts
 
 contracts.define()
+# Tables may have properties: contracts.define(quarantine={"headwater.retention": "90d"})

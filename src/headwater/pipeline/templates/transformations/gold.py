@@ -17,7 +17,7 @@ def traffic():
 
 
 # Who publishes, since when, with which gaps; who has fallen silent.
-@dp.table(table_properties=gold.sessions.PROPERTIES)
+@dp.table(table_properties=gold.sessions.PROPERTIES, spark_conf=gold.sessions.CONF)
 def sessions():
     return gold.sessions.frame()
 

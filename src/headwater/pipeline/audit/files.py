@@ -1,0 +1,49 @@
+"""The files of tables, as audits read them: batch by batch, and only those that may matter."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headwater.pipeline.audit import checksum
+from headwater.pipeline.delta import File, Table
+from headwater.pipeline.parquet import footer_bounds, plain
+from headwater.pipeline.plain import PlainTable
+
+_READ_ROWS = 32_768
+
+
+def file_batches(file: File, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
+    with pq.ParquetFile(file.path) as source:
+        for batch in source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False):
+            yield plain(batch)
+
+
+def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset") -> list[File]:
+    """Those that may have offsets of a range."""
+    found = []
+    for each in files:
+        low, high = offset_bounds(each, name)
+        if (low is None or low < end) and (high is None or high >= start):
+            found.append(each)
+    return found
+
+
+def offset_bounds(file: File, name: str = "offset") -> tuple[int | None, int | None]:
+    """The smallest and the largest offset of a file. Delta's log may not have them: compaction
+    writes bounds of the first 32 columns only."""
+    low, high = file.stats["min"].get(name), file.stats["max"].get(name)
+    if low is not None and high is not None:
+        return int(low), int(high)
+    return footer_bounds(file.path, name) if file.path.exists() else (None, None)
+
+
+def stored(path: Path) -> Table | PlainTable:
+    """The table in a directory, however it was written."""
+    files = PlainTable(path)
+    if files.exists:
+        return files
+    table = Table(path)
+    table.delta()  # or an error that says that it is missing
+    return table

@@ -1,0 +1,26 @@
+"""Notes of what is about to be done, for whoever goes on after a kill or a power failure."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write(file: Path, content: Any) -> None:
+    """Replace the file in one step; it is on the disk when this returns."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".new")
+    with draft.open("w") as written:
+        json.dump(content, written, indent=2)
+        written.flush()
+        os.fsync(written.fileno())
+    draft.rename(file)
+    _sync(file.parent)  # its new name too: nothing may be done that is not noted
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

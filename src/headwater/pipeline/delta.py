@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -38,6 +37,7 @@ from headwater.pipeline.flows import Addition
 from headwater.pipeline.layout import OFFSETS, STAGING
 from headwater.pipeline.parquet import Staged, plain, survey
 from headwater.pipeline.schemas import delta_schema, same_type
+from headwater.pipeline.written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,19 +85,6 @@ class File:
     #: `min` and `max`, each by column, as far as they are known.
     stats: dict[str, Any] = field(default_factory=dict)
     bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a batch has added. `repeated`: it was there before, and nothing was written now."""
-
-    rows: int
-    bytes: int
-    files: int
-    repeated: bool = False
-    #: The smallest and the largest of `offset` or `_offset`, where there is such a column.
-    first: int | None = None
-    last: int | None = None
 
 
 class Table:
@@ -207,19 +194,19 @@ class Table:
         partition_by: Sequence[str],
     ) -> Written:
         if not staged and self.exists:
-            return Written(0, 0, 0)
+            return Written()
         with lock_of(self.path):
             self._prepare(schema, partition_by)
             if staged:  # otherwise it is there from now on, for those who look at it
                 adds = self._move(staged, _label(query, batch))
                 self._commit(adds, "append", _once(query, batch))
-        return _written(staged)
+        return Written.of_staged(staged)
 
     def append_arrow(self, rows: Any, query: str, batch: int) -> Written:
         """The same for a few rows that are here already (a pyarrow.Table)."""
         with lock_of(self.path):
             if self._has(query, batch):
-                return Written(0, 0, 0, repeated=True)
+                return Written(repeated=True)
             retried(
                 lambda: write_deltalake(
                     str(self.path),
@@ -230,22 +217,21 @@ class Table:
                     commit_properties=_once(query, batch),
                 )
             )
-        first, last = _range_of(rows)
-        return Written(len(rows), rows.nbytes, 1, False, first, last)
+        return Written.of_rows(rows, files=1)
 
     def upsert(self, frame: "DataFrame", keys: Sequence[str], query: str, batch: int) -> Written:
         """Rows replace those with the same keys; the others are added. For tables of modest size:
         the rows of the batch come to the driver."""
         if self._has(query, batch):
-            return Written(0, 0, 0, repeated=True)
+            return Written(repeated=True)
         rows = _last_of_each(frame.toArrow(), keys)
         if not len(rows) and self.exists:
-            return Written(0, 0, 0)
+            return Written()
         same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
         with lock_of(self.path):
             self._prepare(frame.schema, ())
             if not len(rows):
-                return Written(0, 0, 0)
+                return Written()
 
             def merge() -> dict[str, Any]:
                 merger = self.delta().merge(
@@ -254,8 +240,7 @@ class Table:
                 return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
             files = retried(merge)["num_target_files_added"]
-        first, last = _range_of(rows)
-        return Written(len(rows), rows.nbytes, files, False, first, last)
+        return Written.of_rows(rows, files)
 
     def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> Written:
         """Replace all rows, and the columns if they are others now, in one step."""
@@ -266,7 +251,7 @@ class Table:
                 self._create(frame.schema, partition_by)
             adds = self._move(staged, _label("overwrite", self.version))
             self._commit(adds, "overwrite", None, delta_schema(frame.schema))
-        return _written(staged)
+        return Written.of_staged(staged)
 
     def drop(self) -> None:
         """Remove the table and its files."""
@@ -283,9 +268,7 @@ class Table:
         """What a batch had written, as far as its files are still as they were."""
         label = _label(query, batch)
         files = [each for each in self.files() if each.path.name.startswith(label)]
-        low, high = _offset_bounds(files)
-        rows, size = sum(each.rows for each in files), sum(each.bytes for each in files)
-        return Written(rows, size, len(files), True, low, high)
+        return Written.of_files(files)
 
     @contextmanager
     def _staged(self, frame: "DataFrame", partition_by: Sequence[str]) -> "Iterator[list[Staged]]":
@@ -398,35 +381,6 @@ def _once(query: str, batch: int) -> CommitProperties:
 def _label(query: str, batch: int) -> str:
     """How names of files begin, so that those of a batch can be found again."""
     return f"{sha256(query.encode()).hexdigest()[:8]}-{batch}-"
-
-
-def _written(staged: Sequence[Staged]) -> Written:
-    bounds = [
-        (each.low[name], each.high[name]) for each in staged for name in OFFSETS if name in each.low
-    ]
-    return Written(
-        rows=sum(each.rows for each in staged),
-        bytes=sum(each.bytes for each in staged),
-        files=len(staged),
-        first=min((int(low) for low, _ in bounds), default=None),  # type: ignore[arg-type]
-        last=max((int(high) for _, high in bounds), default=None),  # type: ignore[arg-type]
-    )
-
-
-def _offset_bounds(files: Sequence[File]) -> tuple[int | None, int | None]:
-    def known(bound: str) -> list[int]:
-        values = (each.stats[bound].get(name) for each in files for name in OFFSETS)
-        return [value for value in values if value is not None]
-
-    return min(known("min"), default=None), max(known("max"), default=None)
-
-
-def _range_of(rows: Any) -> tuple[int | None, int | None]:
-    for name in OFFSETS:
-        if name in rows.column_names:
-            found = pc.min_max(rows.column(name)).as_py()
-            return found["min"], found["max"]
-    return None, None
 
 
 def _last_of_each(rows: Any, keys: Sequence[str]) -> Any:

@@ -20,12 +20,13 @@ from pyspark.pipelines.output import Sink
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline import publish
-from headwater.pipeline.delta import AUDIT, Table, Written
+from headwater.pipeline.delta import AUDIT, Table
 from headwater.pipeline.flows import Direct
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.names import Names
 from headwater.pipeline.state import State, now
 from headwater.pipeline.stores import Store
+from headwater.pipeline.written import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.pipeline.delta import Written
+from headwater.pipeline.written import Written
 
 Phase = Literal["running", "waiting", "done", "failed"]
 #: Over how many seconds a rate is taken.

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.pipeline.delta import Written
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.names import Names
 from headwater.pipeline.state import State
 from headwater.pipeline.stores import Store
+from headwater.pipeline.written import Written
 from headwater.units import parse_duration
 
 #: How often a view is computed anew, unless its property headwater.trigger says otherwise.
@@ -86,7 +86,7 @@ class Views:
         else:
             writer = found.frame.write.format(self._store.format).mode("overwrite")
             writer.partitionBy(*node.partition_by).save(str(self._store.path(node.name)))
-            written = Written(0, 0, 0)
+            written = Written()
         self._state.wrote(node.name, (self._state.get(node.name).batch or 0) + 1, written, True)
         self._seen[node.name] = versions
         self._save()

@@ -193,9 +193,10 @@ def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
     with demo(place) as shown:
         shown.said_until("Spark is starting", PATIENCE)
         for _ in eventually(60):
-            if java := [pid for pid in processes_of(place) if _is_java(pid)]:
+            if any(_is_java(pid) for pid in processes_of(place)):
                 break
-        os.kill(_parent(java[0]), signal.SIGSTOP)
+        (driver,) = (pid for pid in processes_of(place) if _is_driver(pid))
+        os.kill(driver, signal.SIGSTOP)
         shown.process.send_signal(signal.SIGINT)
         time.sleep(1)
         assert shown.process.poll() is None  # it waits for the pipeline
@@ -205,8 +206,10 @@ def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
     assert not processes_of(place)
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def _is_driver(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"\0pipeline\0run\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def test_without_a_directory_nothing_stays_on_the_disk(tmp_path: Path) -> None:

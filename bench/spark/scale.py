@@ -19,7 +19,7 @@ class Scale:
     read_bytes: int = 1_000_000_000  # taken over Flight, beside a protocol's clients
     probe_rate: int = 2_000
     probe_seconds: float = 8.0
-    orders: int = 2_000_000  # through all tables of a pipeline
+    orders: int = 6_000_000  # through all tables of a pipeline
     lag_rate: int = 5_000
     lag_settle: float = 30.0  # before it is looked at
     lag_seconds: float = 30.0

@@ -7,7 +7,6 @@ hour there is tried with other thresholds.
 import asyncio
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from headwater.protocols import psmb
 from headwater.transport.tcp import Bounds, Connections
 from tests.broker.client import Client
 from tests.console.stand import client_of, console_of
+from tests.e2e.disk import small_disk
 from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess, Wire, eventually
 
 SLOW = Thresholds().slow_offsets
@@ -152,22 +152,15 @@ def test_dead_letters_until_they_are_put_back_or_purged(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "headwater-test", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root; the rule itself is tested below")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", 16, "the rule itself is tested below") as made:
+        yield made
 
 
-def test_a_disk_that_is_nearly_full_and_then_full(small_disk: Path) -> None:
-    with watched(small_disk / "data") as (broker, eye):
-        room = os.statvfs(small_disk)
-        ballast = small_disk / "ballast"
+def test_a_disk_that_is_nearly_full_and_then_full(disk: Path) -> None:
+    with watched(disk / "data") as (broker, eye):
+        room = os.statvfs(disk)
+        ballast = disk / "ballast"
         ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - (1 << 19)))
         alert = eye.sees("disk")
         assert (alert["severity"], alert["message"]) == ("warning", "the disk has 0 MiB left")

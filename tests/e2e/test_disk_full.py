@@ -2,13 +2,13 @@
 
 import os
 import resource
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.protocols import bpsp
+from tests.e2e.disk import small_disk
 from tests.e2e.process import BrokerProcess, eventually
 
 
@@ -55,22 +55,15 @@ def test_a_file_that_cannot_grow(broker: BrokerProcess) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headwater-test", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root; the test above covers the same ground")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", 4, "the test above covers the same ground") as made:
+        yield made
 
 
-def test_a_disk_that_is_full(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+def test_a_disk_that_is_full(disk: Path) -> None:
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(2 << 20))
-    with BrokerProcess(small_disk / "data") as broker:
+    with BrokerProcess(disk / "data") as broker:
         accepted = _publish_until_refused(broker, 100)
         wire = broker.psmb()
         wire.send(b"PSMB\0\0\0\x02\0\0\0\0PUBt\0")

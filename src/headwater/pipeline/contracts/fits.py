@@ -1,8 +1,8 @@
 """Records that certainly fit, found with Arrow, many at once.
 
-Most records fit their contract. Arrow's parser reads them ten times as quickly as Python does, into
-typed columns; but it is all or nothing, it cannot say what is wrong, and it takes some things that
-a contract does not. So nothing is refused here: a record that is not certain to fit is left to
+Most records fit their contract. Arrow's parser reads them several times as quickly as Python does,
+into typed columns; but it is all or nothing, it cannot say what is wrong, and it takes some things
+that a contract does not. So nothing is refused here: a record that is not certain to fit is left to
 `checks.py`, which has the last word. The two have to agree about those that do.
 
 Contracts with arrays or structs are left to `checks.py` altogether.

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.IGNORECASE)
 _FIELD_NAME = re.compile(r"[^'\"`\\\[\]\x00-\x1f]{1,128}")
 _ORDERED = ("long", "double", "decimal", "timestamp", "date")
 _KEY_KINDS = ("string", "long", "boolean", "timestamp", "date", "decimal")
-#: What Java and Python do not both have, or read in two ways.
+#: What other readers of a contract than Python do not have, or read in another way.
 _FOREIGN = re.compile(r"\(\?[P(#]|\\Z|&&|\(\?[^:=!<)]*[LuaUdx]|\[[^\]\\]*\[")
 
 

@@ -196,7 +196,7 @@ def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
             if any(_is_java(pid) for pid in processes_of(place)):
                 break
         (driver,) = (pid for pid in processes_of(place) if _is_driver(pid))
-        os.kill(driver, signal.SIGSTOP)
+        freeze(driver)
         shown.process.send_signal(signal.SIGINT)
         time.sleep(1)
         assert shown.process.poll() is None  # it waits for the pipeline
@@ -204,6 +204,15 @@ def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
         assert shown.stop(signal.SIGINT) == (0, "")
         assert time.monotonic() - began < 5
     assert not processes_of(place)
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP takes its time, and a SIGTERM that comes before it is done would be heard first."""
+    os.kill(pid, signal.SIGSTOP)
+    for _ in eventually(30):
+        stats = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
+        if all(stat.rpartition(") ")[2].startswith("T") for stat in stats):
+            return
 
 
 def _is_driver(pid: int) -> bool:

@@ -1,6 +1,7 @@
 """One Spark for all tests, and brokers for it to talk to."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -110,9 +111,9 @@ class Stand:
         self.broker.stop()
         self.broker.set(HEADWATER_LOG_RETENTION_BYTES=spare)
         self.broker.start()
-        for _ in eventually():
-            if self.flight.log().start > 0:
-                return self.flight.log().start
+        for _ in eventually():  # it drops file by file, and says so when it is done
+            if done := re.search(r"retention dropped the offsets 0 to (\d+)", self.broker.log):
+                return int(done[1]) + 1
         raise AssertionError
 
 

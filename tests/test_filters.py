@@ -3,6 +3,7 @@
 import contextlib
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -17,6 +18,22 @@ wild = st.lists(words | st.just("+"), max_size=5)
 filters = st.tuples(wild, st.booleans()).map(
     lambda parts: "/".join([*parts[0], "*"] if parts[1] else parts[0])
 )
+
+#: Seconds of work. The costliest of what is tried here takes a fifth of it; without the limits that
+#: keep the broker alive, it would be seconds or years.
+STALL = 0.1
+TRIES = 5
+
+
+def least_seconds(act: Callable[[], object]) -> float:
+    """The work of this thread alone, and without what came in between, such as a collection of
+    garbage in a process in which many tests have run."""
+    taken = []
+    for _ in range(TRIES):
+        start = time.thread_time()
+        act()
+        taken.append(time.thread_time() - start)
+    return min(taken)
 
 
 def defined(text: str, topic: str) -> bool:
@@ -174,11 +191,9 @@ def test_an_empty_binding_is_refused() -> None:
 
 
 def test_a_binding_of_many_wildcards_does_not_stall_the_broker() -> None:
-    wanted = BindingFilter.parse("/".join(["#", "a"] * 100 + ["b"]))
-    topic = "/".join("a" * 500)
-    start = time.process_time()
-    assert not wanted.matches(topic)
-    assert time.process_time() - start < 0.05
+    binding, topic = "/".join(["#", "a"] * 100 + ["b"]), "/".join("a" * 500)
+    assert not BindingFilter.parse(binding).matches(topic)
+    assert least_seconds(lambda: BindingFilter.parse(binding).matches(topic)) < STALL
 
 
 # Patterns
@@ -329,13 +344,8 @@ FAR_FROM_LETTERS = (
     ],
 )
 def test_a_runaway_pattern_does_not_stall_the_broker(text: str, topic: str) -> None:
-    times = []
-    for _ in range(3):
-        pattern = RegexFilter.parse(text)  # anew: results are remembered
-        start = time.process_time()
-        pattern.matches(topic)
-        times.append(time.process_time() - start)
-    assert min(times) < 0.05
+    patterns = iter([RegexFilter.parse(text) for _ in range(TRIES)])  # results are remembered
+    assert least_seconds(lambda: next(patterns).matches(topic)) < STALL
 
 
 @pytest.mark.parametrize(
@@ -351,19 +361,17 @@ def test_a_runaway_pattern_does_not_stall_the_broker(text: str, topic: str) -> N
     ],
 )
 def test_compiling_does_not_stall_the_broker(text: str) -> None:
-    start = time.process_time()
-    with contextlib.suppress(Refusal):
-        RegexFilter.parse(text)
-    assert time.process_time() - start < 0.05
+    def parse() -> None:
+        with contextlib.suppress(Refusal):
+            RegexFilter.parse(text)
+
+    assert least_seconds(parse) < STALL
 
 
 def test_a_runaway_pattern_is_asked_once_per_topic() -> None:
     pattern = RegexFilter.parse("(a|a)*[bc]")
     assert not pattern.matches(LONG)
-    start = time.process_time()
-    for _ in range(1000):
-        pattern.matches(LONG)
-    assert time.process_time() - start < 0.05
+    assert least_seconds(lambda: [pattern.matches(LONG) for _ in range(1000)]) < STALL
 
 
 def test_patterns_of_ordinary_size_are_far_from_the_limit() -> None:

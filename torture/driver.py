@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-START_SECONDS = 120.0
+# A bound for what hangs. A busy machine takes a minute to start Spark, and longer to catch up.
+START_SECONDS = 600.0
+READ_SECONDS = 60.0
 
 
 class Driver:
@@ -19,6 +21,7 @@ class Driver:
         self._command = command
         self._errors = errors
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
 
     def start(self, *arguments: str) -> None:
         with self._errors.open("a") as errors:
@@ -41,11 +44,14 @@ class Driver:
                 if said(line):
                     found.set()
 
-        threading.Thread(target=read, daemon=True).start()
+        self._reader = threading.Thread(target=read, daemon=True)
+        self._reader.start()
         deadline = time.monotonic() + START_SECONDS
         while not found.wait(0.1):
-            ended = self._process.poll() is not None and not found.wait(1)
-            if ended or time.monotonic() > deadline:
+            ended = self._process.poll() is not None
+            if ended:
+                self._reader.join(READ_SECONDS)  # what it said last may not be read yet
+            if (ended and not found.is_set()) or time.monotonic() > deadline:
                 raise AssertionError(f"it did not say {what}: {self.log[-3000:]}")
 
     @property
@@ -67,6 +73,9 @@ class Driver:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            if self._reader is not None:
+                self._reader.join(READ_SECONDS)  # it reads from what is closed below
+                self._reader = None
             assert self._process.stdout is not None
             self._process.stdout.close()
 

@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 from tests.e2e.process import BrokerProcess
 
+# A bound for what hangs. Who leaves before the answer, does not know what the broker will make of
+# what it has not read yet.
+ANSWER_SECONDS = 120.0
+
 
 class Publisher:
     """To five topics below `prefix`: what `burst` returns, acknowledged, then a pause."""
@@ -21,6 +25,7 @@ class Publisher:
         while not stop.is_set():
             with contextlib.suppress(OSError, EOFError):
                 wire = self._broker.publisher(f"{self._prefix}/{random.randrange(5)}")
+                wire.socket.settimeout(ANSWER_SECONDS)
                 with contextlib.closing(wire):
                     while not stop.is_set():
                         wire.messages(*self._burst())

@@ -151,6 +151,7 @@ def publish_to_sink(stand: Stand) -> Findings:
             _wait_until_idle(query)  # it has found out where the log ends
             publisher.go()
             sent = publisher.wait(Published, total + 60)
+            broker.wait_for(sent.messages)
             query.processAllAvailable()
         found = delays.read(noted)
     if len(found) != sent.messages:

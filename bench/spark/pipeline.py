@@ -66,7 +66,7 @@ class Run:
     def stop(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(120)  # a busy machine takes long to end Spark in order
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -137,14 +137,15 @@ def _lag(stand: Stand) -> Findings:
         try:
             first = run.wait(lambda state: _table(state, "bronze")["rows"] > 0)
             cold = first["updated"] / 1e6 - run.began
+            measured = first["updated"] + int(scale.lag_settle * 1e6)
             time.sleep(scale.lag_settle + scale.lag_seconds)
+            run.wait(lambda state: state["updated"] >= measured and _lags(_table(state, "bronze")))
         finally:
             run.stop()
-    measured = first["updated"] + int(scale.lag_settle * 1e6)
     lags: dict[str, list[float]] = {}
     for state in run.states:
         for table in state["tables"] if state["updated"] >= measured else ():
-            if table["lag"] is not None and table["offset"] is not None:
+            if _lags(table):
                 lags.setdefault(table["name"], []).append(table["lag"] / scale.lag_rate)
     found: Findings = [(COLD, PIPELINE, {Metric.READY: cold})]
     for name, values in lags.items():
@@ -152,6 +153,11 @@ def _lag(stand: Stand) -> Findings:
         figures = {Metric.LAG: ordered[len(ordered) // 2], Metric.MOST_LAG: ordered[-1]}
         found.append((f"{LAG} at {scale.lag_rate:,} records/s", name, figures))
     return found
+
+
+def _lags(table: State) -> bool:
+    """It has begun, and says how far it is behind."""
+    return table["lag"] is not None and table["offset"] is not None
 
 
 def _table(state: State, name: str) -> State:

@@ -52,6 +52,14 @@ class Broker:
         end: int = json.loads(answer.body.to_pybytes())["end"]
         return end
 
+    def wait_for(self, count: int) -> None:
+        """Until so many messages are durable. One that was sent is not there at once."""
+        deadline = time.monotonic() + FILL_SECONDS
+        while self.end() < count:
+            if time.monotonic() > deadline:
+                raise LoadFailed(f"the log has {self.end()} messages instead of {count}")
+            time.sleep(0.01)
+
     def fill(self, count: int) -> None:
         """So many messages, and peace: full segments are compressed later."""
         with Crew() as crew:

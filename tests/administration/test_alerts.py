@@ -20,6 +20,7 @@ import pytest
 from headwater.administration.alerts import Alerts, Thresholds
 from headwater.administration.queues import QueueDesk
 from headwater.broker.broker import Broker
+from headwater.broker.cursor import GAPS
 from headwater.broker.overview import Overview
 from headwater.client import PrismClient
 from headwater.commands import Subscribe
@@ -31,7 +32,7 @@ from headwater.transport.tcp import Bounds, Connections
 from tests.broker.client import Client
 from tests.console.stand import client_of, console_of
 from tests.e2e.disk import small_disk
-from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess, Wire, eventually
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, Wire, eventually
 
 SLOW = Thresholds().slow_offsets
 
@@ -49,13 +50,13 @@ class Eye:
 
     def sees(self, kind: str) -> dict[str, Any]:
         """The alert, as soon as it is there."""
-        for _ in eventually(20):
+        for _ in eventually():
             if (found := self.alerts().get(kind)) is not None:
                 return found
         raise AssertionError
 
     def sees_no(self, kind: str) -> None:
-        for _ in eventually(20):
+        for _ in eventually():
             if kind not in self.alerts():
                 return
 
@@ -92,11 +93,12 @@ def test_a_subscriber_that_does_not_read_is_slow_until_it_does(tmp_path: Path) -
         lazy = lazy_subscriber(broker, "flood")
         reads = broker.subscriber("other")
         total = SLOW + 60_000
+        began = time.time()
         flood(broker, "flood", total, 100)
         alert = eye.sees("slow")
         assert alert["severity"] == "warning"
         assert alert["message"] == "a subscriber is 100,000 messages or more behind"
-        assert abs(alert["since"] / 1e6 - time.time()) < 30
+        assert int(began * 1e6) <= alert["since"] <= time.time() * 1e6
         time.sleep(1.1)
         assert eye.sees("slow")["since"] == alert["since"]  # the same one, not a new one
         for _ in range(total):
@@ -114,9 +116,11 @@ def test_messages_that_retention_took_from_a_subscriber(tmp_path: Path) -> None:
     with watched(tmp_path / "data", **settings) as (broker, eye):
         lazy = lazy_subscriber(broker, "flood")
         flood(broker, "flood", 48_000, 1000)
-        time.sleep(1.5)  # retention looks once a second
-        assert "gap" not in eye.alerts()  # nobody has missed anything before reading on
         broker.publisher("flood").messages(b"end")
+        for _ in eventually():  # until retention has dropped all that it will
+            if call(broker.data, "log.show")["bytes"] <= 4 << 20:
+                break
+        assert "gap" not in eye.alerts()  # nobody has missed anything before reading on
         got = 1
         while lazy.message() != b"end":
             got += 1
@@ -141,8 +145,11 @@ def test_dead_letters_until_they_are_put_back_or_purged(tmp_path: Path) -> None:
                 while call(broker.data, "queue.show", name=f"{APP}/default")["dead"] < count:
                     await asyncio.sleep(0.05)
 
-        asyncio.run(asyncio.wait_for(poison(3), 20))
+        asyncio.run(asyncio.wait_for(poison(3), PATIENCE))
         assert eye.sees("dead")["message"] == f"3 dead letters in prism/{APP}/default"
+        for _ in eventually():  # what is put back must not go to the one that has just left
+            if call(broker.data, "queue.show", name=f"{APP}/default")["consumers"] == 0:
+                break
         call(broker.data, "queue.redrive", name=f"{APP}/default", limit=2)
         for _ in eventually():
             if eye.sees("dead")["message"] == f"1 dead letter in prism/{APP}/default":
@@ -233,12 +240,14 @@ def with_alerts(directory: Path, settings: Settings, thresholds: Thresholds, tes
 
 
 async def until(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not so():
             await asyncio.sleep(0.02)
 
 
-def test_a_gap_is_old_news_some_day(tmp_path: Path) -> None:
+def test_a_gap_is_old_news_some_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GAPS, "at", 0.0)  # another test's subscriber may have missed something
+
     async def test(broker: Broker, current: Callable[[], list[dict[str, Any]]]) -> None:
         lazy, publisher = Lazy(broker), Client(broker)
         lazy.listen("t", "lazy")
@@ -253,7 +262,8 @@ def test_a_gap_is_old_news_some_day(tmp_path: Path) -> None:
         await until(lambda: current() == [])
 
     settings = Settings(segment_bytes=1 << 20, retention_bytes=1 << 20)
-    with_alerts(tmp_path, settings, replace(QUIET, gap_seconds=1.0), test)
+    # It has to be seen while it is news.
+    with_alerts(tmp_path, settings, replace(QUIET, gap_seconds=5.0), test)
 
 
 def test_since_begins_anew_when_it_comes_back(tmp_path: Path) -> None:

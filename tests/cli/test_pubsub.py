@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.process import BrokerProcess
+from tests.e2e.process import PATIENCE, BrokerProcess
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def headwater(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "headwater", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=20, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=False)
 
 
 def address(broker: BrokerProcess, scheme: str, topic: str) -> str:

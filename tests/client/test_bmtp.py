@@ -14,6 +14,7 @@ from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
 from headwater.message import Batch
 from headwater.protocols import bmtp
 from headwater.protocols.base import Terms
+from tests.e2e.process import PATIENCE, held_port
 
 
 @dataclass
@@ -116,7 +117,7 @@ async def running(broker: Broker) -> AsyncIterator[Broker]:
 def played(check: Callable[[Broker], Awaitable[None]], broker: Broker | None = None) -> None:
     async def play() -> None:
         async with running(broker or Broker()) as started:
-            await asyncio.wait_for(check(started), 20)
+            await asyncio.wait_for(check(started), PATIENCE)
 
     asyncio.run(play())
 
@@ -191,7 +192,7 @@ def test_messages_are_acknowledged_when_the_application_is_done_with_them() -> N
             await take(one, 2)
             assert broker.acknowledged == []  # the first one, but not yet sent
             await take(one, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while len(broker.acknowledged) < 3:
                 await asyncio.sleep(0.001)
         assert broker.acknowledged == [0, 1, 2]
@@ -243,7 +244,11 @@ def test_configured_channels() -> None:
 
 def test_it_comes_back_after_the_broker_was_away() -> None:
     async def check() -> None:
-        broker = Broker(holds_answers=True)
+        with held_port() as held:  # so that it is still free for the broker that comes back
+            await come_back(held.getsockname()[1])
+
+    async def come_back(port: int) -> None:
+        broker = Broker(port=port, holds_answers=True)
         async with running(broker):
             client = client_of(broker)
             await client.open()
@@ -251,9 +256,9 @@ def test_it_comes_back_after_the_broker_was_away() -> None:
             publishing = asyncio.create_task(client.publish("42", *[b"x"] * 1000))
             await asyncio.sleep(0.05)
         with pytest.raises(Disconnected):
-            await asyncio.wait_for(publishing, 5)
+            await asyncio.wait_for(publishing, PATIENCE)
         again = Broker(port=broker.port)
-        async with running(again), asyncio.timeout(10):
+        async with running(again), asyncio.timeout(PATIENCE):
             await client.publish("42", *[b"y"] * 1000)
             while (await anext(client)).payload != b"y":
                 pass

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.client import BpspClient, Client, Message, PsmbClient, Target, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
-from tests.e2e.process import BrokerProcess
+from tests.e2e.process import PATIENCE, BrokerProcess, eventually, held_port
 
 SCHEMES = ("psmb", "bpsp")
 
@@ -28,7 +28,7 @@ async def take(client: Client, count: int) -> list[Message]:
     async def some() -> list[Message]:
         return [await anext(client) for _ in range(count)]
 
-    return await asyncio.wait_for(some(), 10)
+    return await asyncio.wait_for(some(), PATIENCE)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -75,7 +75,9 @@ def test_a_request_that_is_open_when_the_connection_goes_fails(broker: BrokerPro
             await asyncio.sleep(0)
             broker.kill()
             broker.start()
-            results = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 20)
+            results = await asyncio.wait_for(
+                asyncio.gather(*requests, return_exceptions=True), PATIENCE
+            )
             assert any(isinstance(result, Disconnected) for result in results)
 
     asyncio.run(check())
@@ -92,12 +94,10 @@ def test_nobody_there_is_a_sentence(scheme: str, unused_port: int) -> None:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def unused_port() -> Iterator[int]:
+    """Nobody else gets it meanwhile."""
+    with held_port() as held:
+        yield int(held.getsockname()[1])
 
 
 def test_refusals_reach_the_caller(broker: BrokerProcess) -> None:
@@ -136,6 +136,11 @@ def test_headers_and_names_travel(broker: BrokerProcess) -> None:
 
 
 def test_a_durable_subscriber_goes_on_where_it_stopped(broker: BrokerProcess) -> None:
+    def until_proven() -> None:
+        for _ in eventually():  # the client answers the broker's NOP by itself
+            if broker.position("psmb/9") == 1:
+                return
+
     async def check() -> None:
         port = broker.ports["psmb"]
         async with PsmbClient("127.0.0.1", port) as publisher:
@@ -143,7 +148,7 @@ def test_a_durable_subscriber_goes_on_where_it_stopped(broker: BrokerProcess) ->
             async with PsmbClient("127.0.0.1", port) as first:
                 await first.subscribe("t", subscriber=9)
                 assert (await take(first, 1))[0].payload == b"1"
-                await asyncio.sleep(0.2)  # the answer to the broker's NOP is on its way
+                await asyncio.to_thread(until_proven)
             await publisher.publish("t", b"2")
             async with PsmbClient("127.0.0.1", port) as second:
                 await second.subscribe("t", subscriber=9)

@@ -16,6 +16,7 @@ from headwater.protocols import crystal
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.e2e.process import PATIENCE
 
 SECRET = "a secret for tests"
 
@@ -57,7 +58,7 @@ async def take(client: Client, count: int) -> list[Message]:
     async def some() -> list[Message]:
         return [await anext(client) for _ in range(count)]
 
-    return await asyncio.wait_for(some(), 10)
+    return await asyncio.wait_for(some(), PATIENCE)
 
 
 def test_publish_and_receive(tmp_path: Path) -> None:

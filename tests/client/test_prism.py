@@ -15,6 +15,7 @@ from headwater.log.embedded.engine import EmbeddedEngine, Settings
 from headwater.protocols import prism
 from headwater.protocols.base import Session, Terms
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.e2e.process import PATIENCE
 
 SECRET = "a secret for tests"
 QUEUES = {"shop/bound": prism.QueueSettings(bindings=("order.#",))}
@@ -58,7 +59,7 @@ async def take(client: Client, count: int) -> list[Message]:
     async def some() -> list[Message]:
         return [await anext(client) for _ in range(count)]
 
-    return await asyncio.wait_for(some(), 10)
+    return await asyncio.wait_for(some(), PATIENCE)
 
 
 def test_publish_and_receive(tmp_path: Path) -> None:

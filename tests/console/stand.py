@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 
 from headwater.client import BpspClient
-from tests.e2e.process import ALL_FIVE, BrokerProcess
+from headwater.control import call
+from tests.e2e.process import ALL_FIVE, PATIENCE, BrokerProcess, eventually
 
 MARK = {"X-Headwater": "1"}
 
@@ -27,7 +28,7 @@ def console_of(data: Path, toml: str = ALL_FIVE, **settings: str) -> BrokerProce
 def client_of(broker: BrokerProcess, token: str | None = None) -> httpx.Client:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     base = f"http://127.0.0.1:{broker.ports['console']}"
-    return httpx.Client(base_url=base, headers=headers, timeout=20, trust_env=False)
+    return httpx.Client(base_url=base, headers=headers, timeout=PATIENCE, trust_env=False)
 
 
 def publish(broker: BrokerProcess, topic: str, *payloads: bytes, **headers: str) -> None:
@@ -63,7 +64,7 @@ class Events:
                 elif kind == "data":
                     self.got.append((name, json.loads(value)))
 
-    def wait(self, enough: Any, seconds: float = 10.0) -> None:
+    def wait(self, enough: Any, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if enough(self.got):
@@ -71,7 +72,7 @@ class Events:
             time.sleep(0.02)
         raise AssertionError(f"it did not come: {self.status} {self.got[-3:]}")
 
-    def wait_for_the_end(self, seconds: float = 10.0) -> None:
+    def wait_for_the_end(self, seconds: float = PATIENCE) -> None:
         """Until the console has closed it."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), "it is still open"
@@ -89,7 +90,7 @@ class Events:
     def stop(self) -> None:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(PATIENCE)
         self._connection.close()
         self._socket.close()
 
@@ -108,3 +109,18 @@ def events(client: httpx.Client, path: str) -> Iterator[Events]:
         yield stream
     finally:
         stream.stop()
+
+
+@contextmanager
+def tail(broker: BrokerProcess, client: httpx.Client, path: str) -> Iterator[Events]:
+    """A stream of messages, from the moment on when the broker looks for them."""
+    _until_taps(broker, 0)  # those of earlier tests are closed a moment later
+    with events(client, path) as stream:
+        _until_taps(broker, 1)
+        yield stream
+
+
+def _until_taps(broker: BrokerProcess, count: int) -> None:
+    for _ in eventually():
+        if call(broker.data, "metrics")["taps"] == count:
+            return

@@ -15,9 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.broker.taps import ROWS_PER_SECOND
 from headwater.client import PrismClient
+from headwater.console.events import PATIENCE_SECONDS
+from headwater.console.live import PAGE_SECONDS
 from headwater.control import call
-from tests.console.stand import MARK, client_of, console_of, events, publish
+from tests.console.stand import MARK, client_of, console_of, events, publish, tail
 from tests.e2e.process import APP, SECRET, BrokerProcess, eventually
 
 
@@ -49,7 +52,7 @@ def test_topics_are_searched_sorted_and_paged(broker: BrokerProcess, client: htt
         publish(broker, f"paged/{number}", *[b"x"] * (number + 1))
     for _ in eventually():
         first = get(client, "topics", q="PAGED/", limit=2, sort="-count")
-        if first["total"] == 5:
+        if first["total"] == 5 and first["items"][0]["count"] == 5:
             break
     assert [(each["topic"], each["count"]) for each in first["items"]] == [
         ("paged/4", 5),
@@ -72,8 +75,7 @@ def test_a_topic_knows_its_subscribers_but_not_tails(
 ) -> None:
     publish(broker, "watched", b"1")
     wire = broker.subscriber("watch.*")
-    with client_of(broker) as other, events(other, "/api/v1/topics/watched/live") as tail:
-        tail.wait(lambda got: got)
+    with client_of(broker) as other, tail(broker, other, "/api/v1/topics/watched/live"):
         assert get(client, "topics/watched")["subscribers"] == 1
     wire.close()
 
@@ -254,19 +256,21 @@ def subscriber(broker: BrokerProcess, pattern: str) -> Iterator[Any]:
 
 def test_connections_are_listed_and_closed(broker: BrokerProcess, client: httpx.Client) -> None:
     wire = broker.subscriber("conn/.*", 777)
-    found = get(client, "connections", q="777")
+    found = get(client, "connections", q="psmb/777")  # a port may have these digits too
     assert found["total"] == 1
     (mine,) = found["items"]
     assert mine["protocol"] == "psmb" and mine["name"] == "psmb/777"
     assert mine["subscriptions"] == 1 and mine["in"]["bytes"] > 0 and mine["behind"] is False
-    held = get(client, "subscriptions", q="777")["items"]
+    held = get(client, "subscriptions", q="psmb/777")["items"]
     assert [(each["filter"], each["durable"]) for each in held] == [("conn/.*", "psmb/777")]
     assert held[0]["connection"] == mine["id"]
     closed = client.delete(f"/api/v1/connections/{mine['id']}", headers=MARK)
     assert closed.status_code == 204
     assert b"BYE" in wire.rest()
-    again = client.delete(f"/api/v1/connections/{mine['id']}", headers=MARK)
-    assert again.status_code == 404
+    for _ in eventually():
+        again = client.delete(f"/api/v1/connections/{mine['id']}", headers=MARK)
+        if again.status_code == 404:
+            break
 
 
 def test_a_prism_client_shows_its_user_agent(broker: BrokerProcess, client: httpx.Client) -> None:
@@ -320,36 +324,32 @@ def test_log_and_pipelines(broker: BrokerProcess, client: httpx.Client) -> None:
 
 class TestTails:
     def test_messages_as_they_come(self, broker: BrokerProcess, client: httpx.Client) -> None:
-        with events(client, "/api/v1/topics/tail%2Fa/live") as tail:
-            tail.wait(lambda got: got)
-            time.sleep(0.3)  # the tap is open a moment later
+        with tail(broker, client, "/api/v1/topics/tail%2Fa/live") as stream:
             publish(broker, "tail/a", b'{"a":1}', b"\xff\x00")
             publish(broker, "tail/b", b"no")
-            tail.wait(lambda got: len(tail.rows()) == 2)
-        first, second = tail.rows()
+            stream.wait(lambda got: len(stream.rows()) == 2)
+        first, second = stream.rows()
         assert first["text"] == '{"a":1}' and first["json"] is True
         assert second["text"] is None and second["base64"] == "/wA="
-        assert tail.sum("matched") == 2 and tail.sum("skipped") == 0
+        assert stream.sum("matched") == 2 and stream.sum("skipped") == 0
 
     def test_what_is_not_shown_is_counted(
         self, broker: BrokerProcess, client: httpx.Client
     ) -> None:
-        with events(client, "/api/v1/topics/x/live?pattern=busy/.*") as tail:
-            tail.wait(lambda got: got)
-            time.sleep(0.3)
+        with tail(broker, client, "/api/v1/topics/x/live?pattern=busy/.*") as stream:
+            began = time.monotonic()
             publish(broker, "busy/a", *[b"%d" % number for number in range(5000)])
-            tail.wait(lambda got: tail.sum("matched") == 5000)
-        assert 1 <= len(tail.rows()) <= 400
-        assert len(tail.rows()) + tail.sum("skipped") == 5000
+            stream.wait(lambda got: stream.sum("matched") == 5000)
+            took = time.monotonic() - began
+        assert 1 <= len(stream.rows()) <= ROWS_PER_SECOND * (1 + took)
+        assert len(stream.rows()) + stream.sum("skipped") == 5000
 
     def test_a_filter(self, broker: BrokerProcess, client: httpx.Client) -> None:
-        with events(client, "/api/v1/topics/sift/live?filter=Needle") as tail:
-            tail.wait(lambda got: got)
-            time.sleep(0.3)
+        with tail(broker, client, "/api/v1/topics/sift/live?filter=Needle") as stream:
             publish(broker, "sift", *[b"hay"] * 50, b"a needle here", *[b"hay"] * 50)
-            tail.wait(lambda got: tail.rows())
-        assert [row["text"] for row in tail.rows()] == ["a needle here"]
-        assert tail.sum("matched") == 1 and tail.sum("skipped") == 0
+            stream.wait(lambda got: stream.rows())
+        assert [row["text"] for row in stream.rows()] == ["a needle here"]
+        assert stream.sum("matched") == 1 and stream.sum("skipped") == 0
 
     def test_one_that_does_not_read_holds_up_nobody(
         self, broker: BrokerProcess, client: httpx.Client
@@ -357,26 +357,25 @@ class TestTails:
         sleeper = socket.socket()
         sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sleeper.connect(("127.0.0.1", broker.ports["console"]))
-        sleeper.sendall(b"GET /api/v1/topics/flood/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with events(client, "/api/v1/topics/flood/live") as tail:
-            tail.wait(lambda got: got)
-            time.sleep(0.3)
+        with tail(broker, client, "/api/v1/topics/flood/live") as stream:
+            sleeper.sendall(b"GET /api/v1/topics/flood/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             for _ in range(20):
                 publish(broker, "flood", *[b"x" * 4096] * 200)
-            tail.wait(lambda got: tail.sum("matched") == 4000)
+            stream.wait(lambda got: stream.sum("matched") == 4000)
             began = time.monotonic()
             get(client, "overview")
-            assert time.monotonic() - began < 2
+            # Whoever waits for the one that does not read does so until that one is given up.
+            assert time.monotonic() - began < PATIENCE_SECONDS / 2
         sleeper.close()
 
     def test_a_bad_pattern_is_told(self, client: httpx.Client) -> None:
-        with events(client, "/api/v1/topics/x/live?pattern=(") as tail:
-            tail.wait(lambda got: any(name == "problem" for name, _ in got))
+        with events(client, "/api/v1/topics/x/live?pattern=(") as stream:
+            stream.wait(lambda got: any(name == "problem" for name, _ in got))
 
     def test_taps_that_nobody_fetches_from_are_dropped(self, broker: BrokerProcess) -> None:
         tap = call(broker.data, "tap.open", topic="t")["tap"]
         assert call(broker.data, "tap.fetch", tap=tap)["items"] == []
-        for _ in eventually(20):
+        for _ in eventually():
             if call(broker.data, "metrics")["taps"] == 0:
                 break
 
@@ -389,6 +388,7 @@ def test_a_live_page_comes_again_when_it_changes(
         assert stream.got[0][1]["total"] == 0
         publish(broker, "fresh/one", b"x")
         stream.wait(lambda got: got[-1][1]["total"] == 1)
-        seen = len(stream.got)
+        began, seen = time.monotonic(), len(stream.got)
         time.sleep(1)
-        assert len(stream.got) <= seen + 4
+        came = len(stream.got) - seen
+        assert came <= 2 + (time.monotonic() - began) / PAGE_SECONDS

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import httpx
 
+from headwater.logs import BURST, WINDOW_SECONDS
 from headwater.users import FILE, Users
 from tests.console.stand import MARK, client_of, console_of, publish
 from tests.e2e.process import BrokerProcess, eventually
@@ -30,14 +32,16 @@ def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
         (child,) = children(broker.pid)
         os.kill(child, signal.SIGKILL)
         publish(broker, "still", b"works")
-        for _ in eventually(20):
+        for _ in eventually():
+            if "the console has ended with code -9; it starts again" in broker.log:
+                break
+        for _ in eventually():
             try:
                 if client.get("/api/v1/topics/still").status_code == 200:
                     break
             except httpx.HTTPError:
                 continue
         assert children(broker.pid) != [child]
-        assert "the console has ended with code -9; it starts again" in broker.log
 
 
 def most_memory(pid: int) -> int:
@@ -108,6 +112,7 @@ def test_whoever_changes_something_is_in_the_log(tmp_path: Path) -> None:
 
 def test_lines_of_json(tmp_path: Path) -> None:
     broker = JsonBroker(tmp_path / "data")
+    began = time.monotonic()
     with broker:
         broker.psmb().close()
         for _ in eventually():
@@ -121,9 +126,11 @@ def test_lines_of_json(tmp_path: Path) -> None:
         assert gone[0]["connection"] == connected["connection"]
         for _ in range(60):
             broker.psmb().close()
+    took = time.monotonic() - began
     lines = [json.loads(line) for line in broker.errors]
     events = [each for each in lines if each.get("event") == "connected"]
-    assert len(events) <= 20, "lines of one cause are limited"
+    # So many in each window, of which a busy machine may have needed several.
+    assert len(events) <= BURST * (1 + took // WINDOW_SECONDS), "lines of one cause are limited"
 
 
 class JsonBroker(BrokerProcess):

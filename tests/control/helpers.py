@@ -9,6 +9,7 @@ from pathlib import Path
 from headwater.control.server import Control, Handler
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+PATIENCE = 60.0
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def serving(
 
     thread = threading.Thread(target=run)
     thread.start()
-    ready.wait(10)
+    assert ready.wait(PATIENCE)
     try:
         if failure:
             raise failure[0]
@@ -47,6 +48,6 @@ def serving(
         loop, stop = loops[0]
         if thread.is_alive():
             loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert not failure, failure

@@ -4,19 +4,24 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from headwater.broker import ledger
 from headwater.protocols import REGISTRY, bpsp, psmb
 
-PATIENCE = 10.0
+#: Seconds that anything may take on a machine that has much else to do. A test that passes never
+#: waits for so long.
+PATIENCE = 60.0
 _SERVE = (sys.executable, "-m", "headwater", "serve")
 LISTENERS = (*REGISTRY, "any", "flight")
 APP, SECRET = "shop", "a secret of a test, long enough"
@@ -56,6 +61,9 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._wires: list[Wire] = []
+        self._keeps_ports = False
+        self._kept: list[socket.socket] = []
+        weakref.finalize(self, _close_all, self._kept)
 
     @property
     def pid(self) -> int:
@@ -82,6 +90,7 @@ class BrokerProcess:
         self._reader.start()
         for line in self._process.stdout:
             if line.strip() == "ready":
+                _close_all(self._kept)
                 return self
             name, _, address = line.strip().partition(" on ")
             self.ports[name] = int(address.rpartition(":")[2])
@@ -100,12 +109,22 @@ class BrokerProcess:
             assert stream is not None
             stream.close()
         self._process = None
+        if self._keeps_ports:
+            self._hold_ports()
         return code
 
     def keep_ports(self) -> None:
         """Listen on the same ports when started again."""
+        self._keeps_ports = True
         for name, port in self.ports.items():
             self._settings[f"HEADWATER_LISTEN_{name.upper()}"] = f"127.0.0.1:{port}"
+
+    def _hold_ports(self) -> None:
+        """While the broker is away, nobody else is given its ports; whoever connects is refused."""
+        for port in self.ports.values():
+            # The console of a broker that was killed has its own for a moment longer.
+            with contextlib.suppress(OSError):
+                self._kept.append(held_port(port))
 
     def set(self, **settings: str) -> None:
         """Change settings; they hold when it is started again."""
@@ -144,6 +163,27 @@ class BrokerProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
+        _close_all(self._kept)
+
+    def position(self, subscriber: str) -> int | None:
+        """How far a durable subscriber is, as it would be found after a crash."""
+        found = self._state("SELECT position FROM cursors WHERE name = ?", subscriber)
+        return None if found is None else int(found)
+
+    def queue_on_disk(self, name: str) -> tuple[int, list[int]]:
+        """What a queue would know after a crash: its position, and the messages before that which
+        are not done with. The position is -1 while nothing is known."""
+        content = self._state("SELECT content FROM queues WHERE name = ?", name)
+        if content is None:
+            return -1, []
+        position, items = ledger.decode(content)
+        return position, sorted(offset for offset, _ in items)
+
+    def _state(self, query: str, name: str) -> Any:
+        state = self.data / "state.db"
+        with contextlib.closing(sqlite3.connect(state, timeout=PATIENCE)) as database:
+            row = database.execute(query, (name,)).fetchone()
+        return None if row is None else row[0]
 
     def wire(self, protocol: str) -> "Wire":
         """A raw connection."""
@@ -224,7 +264,9 @@ class Wire:
     def messages(self, *payloads: bytes) -> None:
         """Publish, and wait until it is durable."""
         self.send(psmb.encode_messages(payloads) + b"NOP")
-        self.expect(b"NIL")
+        while (word := self.read(3)) == b"NOP":  # it was silent for long
+            self.send(b"NIL")
+        assert word == b"NIL", word
 
     def expect_messages(self, *payloads: bytes) -> None:
         """These messages and nothing else; NOPs between them are left unanswered."""
@@ -265,6 +307,20 @@ class BpspWire(Wire):
     def publish(self, topic: str, payload: bytes, flag: int = bpsp.ACK) -> int:
         self.request(bpsp.PUB, payload, flag, x_topic=topic)
         return self.status()
+
+
+def held_port(port: int = 0) -> socket.socket:
+    """A port that the system gives to nobody else while this is open. Nobody listens on it, but
+    a server that asks for this very port can."""
+    holding = socket.socket()
+    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holding.bind(("127.0.0.1", port))
+    return holding
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    while sockets:
+        sockets.pop().close()
 
 
 def eventually(seconds: float = PATIENCE) -> Iterator[None]:

@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from headwater.client import BpspClient, PrismClient
 from headwater.protocols import prism
-from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess, eventually
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, eventually
 
 TLS = Path(__file__).parent / "tls"
 
@@ -27,7 +27,7 @@ def headwater(*arguments: str, code: int = 0) -> str:
         [sys.executable, "-m", "headwater", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment,
     )
     assert done.returncode == code, done.stdout + done.stderr
@@ -60,7 +60,7 @@ def test_an_app_that_is_added_while_the_broker_runs_can_connect(tmp_path: Path) 
                 secret=app["client_secret"],
             ) as client:
                 await client.subscribe()
-                message = await asyncio.wait_for(anext(client), 10)
+                message = await asyncio.wait_for(anext(client), PATIENCE)
                 assert (message.topic, message.payload) == (
                     "order/new",
                     b"waits in the default queue",
@@ -96,9 +96,7 @@ def test_dead_letters_are_listed_redriven_and_purged(tmp_path: Path) -> None:
             await client.open()
             await client.subscribe()
             await client.publish("order/new", *[b"%d" % n for n in range(50)])
-            for _ in range(200):
-                if queue()["dead"] == 50:
-                    break
+            while queue()["dead"] != 50:
                 await asyncio.sleep(0.05)
             await client.close()
 
@@ -108,6 +106,9 @@ def test_dead_letters_are_listed_redriven_and_purged(tmp_path: Path) -> None:
             return found
 
         asyncio.run(poison())
+        for _ in eventually():  # what is put back must not go to the one that has just left
+            if queue()["consumers"] == 0:
+                break
         assert queue()["name"] == f"prism/{APP}/default"
         assert (queue()["dead"], queue()["waiting"]) == (50, 0)
         shown = json.loads(
@@ -123,12 +124,17 @@ def test_dead_letters_are_listed_redriven_and_purged(tmp_path: Path) -> None:
         assert (queue()["dead"], queue()["waiting"]) == (0, 50)
         assert "no queue" in headwater("queue", "show", "nothing", "--data", str(data), code=1)
 
+        # From now on there is time to acknowledge.
+        assert broker.stop() == 0
+        broker.set(HEADWATER_PRISM_ACK_SECONDS="600")
+        broker.start()
+
         async def consume() -> None:
             async with PrismClient(
                 "127.0.0.1", broker.ports["prism"], app=APP, secret=SECRET
             ) as again:
                 await again.subscribe()
-                got = [(await asyncio.wait_for(anext(again), 10)) for _ in range(50)]
+                got = [(await asyncio.wait_for(anext(again), PATIENCE)) for _ in range(50)]
                 assert [message.payload for message in got] == [b"%d" % n for n in range(50)]
                 assert {message.topic for message in got} == {"order/new"}
 
@@ -157,7 +163,7 @@ key = "{TLS / "key.pem"}"
             async with websocket(secure, ssl=context) as client:
                 await client.send(b"\x02")
                 await client.send(prism.publish("order.new", [b"hello"])[0])
-                message = json.loads(await asyncio.wait_for(client.recv(), 10))
+                message = json.loads(await asyncio.wait_for(client.recv(), PATIENCE))
                 assert (message["key"], message["body"]) == ("order.new", "hello")
                 await client.send(b"\x03" + message["tag"].encode())
             with pytest.raises(InvalidStatus) as refused:
@@ -167,12 +173,12 @@ key = "{TLS / "key.pem"}"
 
         asyncio.run(check())
         with (
-            socket.create_connection(("127.0.0.1", broker.ports["bmtp"]), 10) as raw,
+            socket.create_connection(("127.0.0.1", broker.ports["bmtp"]), PATIENCE) as raw,
             context.wrap_socket(raw, server_hostname="localhost") as wire,
         ):
             wire.sendall(b"\x11BMTP\xc0")
             received = b""
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while len(received) < 2 and time.monotonic() < deadline:
                 received += wire.recv(10)
             assert received == b"\x20\xd0"

@@ -2,9 +2,10 @@
 
 import os
 import time
+from contextlib import closing
 
 from headwater.protocols import bpsp, psmb
-from tests.e2e.process import BpspWire, BrokerProcess
+from tests.e2e.process import BpspWire, BrokerProcess, eventually
 
 
 def test_info_comes_first_and_once(broker: BrokerProcess) -> None:
@@ -110,9 +111,10 @@ def test_protocols_reach_each_other(broker: BrokerProcess) -> None:
 
 def test_a_client_that_never_speaks_is_told_and_closed(broker: BrokerProcess) -> None:
     broker.stop()
-    broker.set(HEADWATER_LIMITS_HANDSHAKE_SECONDS="0.5")
+    # Long enough for the one that talks to have spoken by then.
+    broker.set(HEADWATER_LIMITS_HANDSHAKE_SECONDS="5")
     broker.start()
-    silent, talking = broker.bpsp(), broker.bpsp()
+    talking, silent = broker.bpsp(), broker.bpsp()
     talking.subscribe("a")
     assert silent.status() == 503
     assert silent.rest() == b""
@@ -138,8 +140,11 @@ def test_the_connection_limit_turns_away_with_a_reason(broker: BrokerProcess) ->
     assert third.rest() == b""
     third.close()
     first.close()
-    time.sleep(0.1)
-    broker.bpsp().subscribe("a")
+    for _ in eventually():  # until the broker has noticed
+        with closing(BpspWire(broker.ports["bpsp"])) as fourth:
+            if fourth.frame()[0] == bpsp.INFO:
+                fourth.subscribe("a")
+                break
 
 
 def test_a_client_can_have_too_many_subscriptions(broker: BrokerProcess) -> None:

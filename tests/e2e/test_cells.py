@@ -18,11 +18,10 @@ from headwater.client import (
     PsmbClient,
 )
 from headwater.errors import Refusal
-from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess
 
 PROTOCOLS = ("psmb", "bmtp", "prism", "bpsp", "crystal")
 TOPIC = "bmtp/42"  # a name that all of them have
-PATIENCE = 10.0
 
 TEXT = 'Grüße, 世界: "quoted" \\ back\tslash'.encode()
 JSON = b'{"temperature": 21.50, "tags": ["a", "b"]}'

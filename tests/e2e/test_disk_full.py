@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.protocols import bpsp
+from headwater.protocols import bpsp, psmb
 from tests.e2e.disk import small_disk
 from tests.e2e.process import BrokerProcess, eventually
 
@@ -48,7 +48,8 @@ def test_a_file_that_cannot_grow(broker: BrokerProcess) -> None:
         broker.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY)
     )
     accepted = _publish_until_refused(broker, 100)
-    bystander.send(b"MSG" + bytes(7) + b"\x01!")
+    # Larger than the one that did not fit: the broker soon tries again, and a small one might fit.
+    bystander.send(psmb.encode_messages([os.urandom(60_000)]))
     assert bystander.rest() == b"BYE"  # PSMB's only way to say that a message was not taken
     resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, no_limit)
     _check_refused_and_resumed(broker, accepted)

@@ -10,4 +10,5 @@ def test_kill_under_load(tmp_path: Path) -> None:
 
 
 def test_kill_while_queues_are_at_work(tmp_path: Path) -> None:
-    print(queues.torture(tmp_path, cycles=3, seconds=2.0))
+    # Long enough for what is acknowledged in one cycle to be safe when the next one ends.
+    print(queues.torture(tmp_path, cycles=3, seconds=4.0))

@@ -1,10 +1,8 @@
 """PSMB over real sockets: what a client sees."""
 
 import os
-import sqlite3
 import struct
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,7 +80,9 @@ def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
     subscriber = broker.subscriber("t", identity=2**64 - 1)
     subscriber.expect(psmb.encode_messages([b"1"]) + b"NOP")
     subscriber.send(b"NIL")
-    time.sleep(0.4)  # positions are on disk within 100 ms
+    for _ in eventually():  # positions are on disk a moment later
+        if broker.position(f"psmb/{2**64 - 1}") == 1:
+            break
     publisher.messages(b"2")
     broker.kill()
     broker.start()
@@ -118,27 +118,33 @@ def test_stopping_says_bye_and_exits_cleanly(broker: BrokerProcess) -> None:
     wires = [broker.publisher("t"), broker.subscriber("t"), broker.subscriber("t", identity=1)]
     started = time.monotonic()
     assert broker.stop() == 0
-    assert time.monotonic() - started < 5
+    # At most 5 s where nobody else is at work. One that waits for its clients waits for ever.
+    assert time.monotonic() - started < PATIENCE / 2
     assert [wire.rest() for wire in wires] == [b"BYE"] * 3
     broker.start()
 
 
 class TestKeepAlive:
-    @pytest.fixture
-    def settings(self) -> dict[str, str]:
-        return {"HEADWATER_PSMB_KEEPALIVE_SECONDS": "0.5", "HEADWATER_PSMB_KEEPALIVE_MISSES": "2"}
+    @staticmethod
+    def broker(data: Path, seconds: float, misses: int) -> BrokerProcess:
+        return BrokerProcess(
+            data,
+            HEADWATER_PSMB_KEEPALIVE_SECONDS=str(seconds),
+            HEADWATER_PSMB_KEEPALIVE_MISSES=str(misses),
+        )
 
-    def test_a_silent_subscriber_is_asked_and_then_closed(
-        self, tmp_path: Path, settings: dict[str, str]
-    ) -> None:
-        with BrokerProcess(tmp_path / "data", **settings) as broker:
+    def test_a_silent_subscriber_is_asked_and_then_closed(self, tmp_path: Path) -> None:
+        with self.broker(tmp_path / "data", 0.5, 2) as broker:
             subscriber = broker.subscriber("t")
             assert subscriber.rest() == b"NOPNOP"
 
-    def test_one_that_answers_stays(self, tmp_path: Path, settings: dict[str, str]) -> None:
-        with BrokerProcess(tmp_path / "data", **settings) as broker:
+    def test_one_that_answers_stays(self, tmp_path: Path) -> None:
+        # It has seconds to answer, however busy the machine is, and is asked more often than one
+        # that does not answer would be.
+        misses = 30
+        with self.broker(tmp_path / "data", 0.25, misses) as broker:
             subscriber, publisher = broker.subscriber("t"), broker.publisher("t", version=1)
-            for _ in range(6):
+            for _ in range(misses + 3):
                 subscriber.expect(b"NOP")
                 subscriber.send(b"NIL")
             assert publisher.silent(0.1)  # version 1: the passive side sends no NOP
@@ -151,9 +157,8 @@ def test_keep_alive_moves_the_position_past_what_was_not_wanted(tmp_path: Path) 
     with BrokerProcess(data, HEADWATER_PSMB_KEEPALIVE_SECONDS="0.3") as broker:
         subscriber = broker.subscriber("mine", identity=3)
         broker.publisher("other").messages(*[b"x"] * 1000)
-        subscriber.expect(b"NOP")
-        subscriber.send(b"NIL")
-        for _ in eventually(PATIENCE):
-            with closing(sqlite3.connect(data / "state.db")) as state:
-                if state.execute("SELECT position FROM cursors").fetchone() == (1000,):
-                    break
+        for _ in eventually():  # the first NOP may be from before the messages
+            subscriber.expect(b"NOP")
+            subscriber.send(b"NIL")
+            if broker.position("psmb/3") == 1000:
+                break

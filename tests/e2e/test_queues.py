@@ -4,15 +4,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from headwater.client import BmtpClient, BpspClient, PrismClient
 from headwater.protocols.websocket import BINARY, masked_frame
-from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, eventually
 
-PATIENCE = 10.0
-SETTLED = 0.2  # acknowledgements older than 100 ms survive a kill
+Consumer = TypeVar("Consumer", PrismClient, BmtpClient)
 
 
 def prism(broker: BrokerProcess) -> PrismClient:
@@ -39,6 +39,21 @@ def numbered(numbers: Iterable[int]) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
+def holds_back(client: Consumer) -> Consumer:
+    """It acknowledges nothing. Others do so as soon as they have to wait for the next message."""
+    client._flush = lambda: None  # type: ignore[method-assign]
+    return client
+
+
+def settled(broker: BrokerProcess, queue: str, first: int) -> None:
+    """Wait until it is on disk that everything before `first` is done with, so that it survives a
+    kill. It is there within 100 ms where nobody else uses the disk."""
+    for _ in eventually():
+        position, open_items = broker.queue_on_disk(queue)
+        if min([position, *open_items]) == first:
+            return
+
+
 async def drop(client: PrismClient | BmtpClient) -> None:
     """As a process that dies: nothing is acknowledged or said any more."""
     transport = client._link._transport
@@ -56,8 +71,10 @@ def test_redelivery_after_a_lost_consumer_starts_within_50_ms(tmp_path: Path) ->
     with BrokerProcess(tmp_path / "data", toml=ALL_FIVE) as broker:
 
         async def check() -> None:
-            took = []
-            for _ in range(5):
+            took = [PATIENCE]
+            # The machine may be busy with something else, but not every time. What a consumer holds
+            # that is not missed comes much later: when it was to be acknowledged.
+            while len(took) <= 20 and min(took) >= 0.05:
                 dying, other = prism(broker), prism(broker)
                 await dying.open()
                 await dying.subscribe()
@@ -70,7 +87,6 @@ def test_redelivery_after_a_lost_consumer_starts_within_50_ms(tmp_path: Path) ->
                 assert await take(other, 1) == [b"x"]
                 took.append(time.monotonic() - start)
                 await other.__aexit__(None, None, None)
-            # The machine may be busy with something else once, but not five times.
             assert min(took) < 0.05
 
         run(check)
@@ -87,7 +103,7 @@ def test_kill_between_delivery_and_acknowledgement(tmp_path: Path) -> None:
             await client.publish("a", *numbered(range(150)))
             assert await take(client, 50) == numbered(range(50))
             client._flush()  # 49 are done with; the 50th is being worked on
-            await asyncio.sleep(SETTLED)
+            await asyncio.to_thread(settled, broker, f"prism/{APP}/default", 49)
             broker.kill()
             client._link._closed = True
 
@@ -116,7 +132,7 @@ def test_a_bmtp_channel_survives_a_kill(tmp_path: Path, mode: str) -> None:
             await client.subscribe("7")
             assert await take(client, 100) == numbered(range(100))
             client._flush()
-            await asyncio.sleep(SETTLED)
+            await asyncio.to_thread(settled, broker, "bmtp/bmtp/7", 99)
             broker.kill()
             client._link._closed = True
 
@@ -152,7 +168,7 @@ def test_bmtp_balanced_shares_and_hands_over(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", toml=toml) as broker:
 
         async def check() -> None:
-            one, two = bmtp(broker), bmtp(broker)
+            one, two = bmtp(broker), holds_back(bmtp(broker))
             async with bmtp(broker) as publisher:
                 for client in (one, two):
                     await client.open()
@@ -186,7 +202,7 @@ def test_an_acknowledgement_for_a_dead_connection_is_harmless(tmp_path: Path) ->
     with BrokerProcess(tmp_path / "data", toml=ALL_FIVE) as broker:
 
         async def check() -> None:
-            first = prism(broker)
+            first = holds_back(prism(broker))
             await first.open()
             await first.subscribe()
             await first.publish("a", b"0", b"1")

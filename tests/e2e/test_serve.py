@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import BrokerProcess
+from tests.e2e.process import PATIENCE, BrokerProcess
 
 
 def _serve(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -17,7 +17,7 @@ def _serve(directory: Path, **environment: str) -> subprocess.CompletedProcess[s
         text=True,
         cwd=directory,
         env={"PATH": "", **environment},
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -76,7 +76,8 @@ def test_stopping_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None
         publisher.send(b"NOP")
         started = time.monotonic()
         assert broker.stop() == 0
-        assert time.monotonic() - started < 5
+        # At most 5 s where nobody else is at work. One that waits for its clients waits for ever.
+        assert time.monotonic() - started < PATIENCE / 2
         acknowledged = publisher.rest().startswith(b"NIL")
         broker.start()
         history = broker.subscriber("t", identity=1)

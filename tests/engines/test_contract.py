@@ -21,6 +21,8 @@ async def _embedded(directory: Path) -> Engine:
     return await EmbeddedEngine.open(directory, Settings(segment_bytes=64 * 1024))
 
 
+#: A bound for what never happens; a busy disk may take long.
+PATIENCE = 60
 ENGINES: dict[str, Opener] = {"embedded": _embedded}
 
 
@@ -51,7 +53,7 @@ async def durable(engine: Engine, offset: int) -> LogUnavailable | None:
     done: asyncio.Future[LogUnavailable | None] = asyncio.get_running_loop().create_future()
     engine.when_durable(offset, done.set_result)
     engine.hurry()
-    return await asyncio.wait_for(done, 10)
+    return await asyncio.wait_for(done, PATIENCE)
 
 
 async def everything(engine: Engine, wanted: Callable[[str], bool], start: int = 0) -> list[Batch]:
@@ -108,7 +110,7 @@ def test_nobody_has_to_hurry(opener: Opener, tmp_path: Path) -> None:
         batch = engine.append(run_of(b"x"))
         done = asyncio.Event()
         engine.when_durable(batch.end, lambda _: done.set())
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), PATIENCE)
         await engine.close()
 
     asyncio.run(check())
@@ -186,7 +188,7 @@ def test_congestion_is_told_and_relieved(opener: Opener, tmp_path: Path) -> None
         relieved = asyncio.Event()
         engine.when_relieved(relieved.set)
         assert not relieved.is_set()
-        await asyncio.wait_for(relieved.wait(), 10)
+        await asyncio.wait_for(relieved.wait(), PATIENCE)
         assert not engine.congested
         await engine.close()
 
@@ -208,11 +210,11 @@ def test_counting_says_what_reading_would(opener: Opener, tmp_path: Path) -> Non
 
         for start in range(0, engine.watermark, 37):
             batches = await everything(engine, wanted, start)
-            count, counted, oldest = await engine.count(start, wanted, 10)
+            count, counted, oldest = await engine.count(start, wanted, PATIENCE)
             assert count == sum(len(batch.run) for batch in batches)
             assert counted == engine.watermark
             assert oldest == (batches[0].timestamp if batches else None)
-        assert (await engine.count(0, lambda topic: False, 10))[0] == 0
+        assert (await engine.count(0, lambda topic: False, PATIENCE))[0] == 0
         assert (await engine.count(0, wanted, 0))[1] < engine.watermark, "no time, no count"
 
     async def check() -> None:

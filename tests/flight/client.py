@@ -9,12 +9,15 @@ from pyarrow import flight
 
 from headwater.flight.requests import WRITE_SCHEMA
 
+#: A bound for what hangs: a call can be a read that goes on beside what a test does meanwhile.
+CALL_SECONDS = 100
+
 
 class Client:
     def __init__(self, port: int, token: str | None = None) -> None:
         self._client = flight.connect(f"grpc://127.0.0.1:{port}")
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
-        self._options = flight.FlightCallOptions(headers=headers, timeout=30)
+        self._options = flight.FlightCallOptions(headers=headers, timeout=CALL_SECONDS)
 
     def act(self, name: str, **arguments: Any) -> Any:
         action = flight.Action(name, json.dumps(arguments).encode())

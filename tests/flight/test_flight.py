@@ -264,7 +264,7 @@ def test_retention_is_told(tmp_path: Path) -> None:
         for number in range(20):
             batch = rows(*[("a", os.urandom(1000)) for _ in range(50)])
             client.put(batch, do="append", producer="p", sequence=number)
-        for _ in eventually():  # files are dropped one by one, until there are two at most
+        for _ in eventually(60):  # files are dropped one by one, until there are two at most
             start = client.act("log")["start"]
             if 1000 - start < 130:
                 break

@@ -13,7 +13,7 @@ from headwater.pipeline.contracts.tables import Layer
 from headwater.pipeline.delta import Table
 from tests.pipeline.conftest import Stand
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 ORDERS = """
 topics: orders/.*

@@ -20,7 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.delta import Table
 from headwater.pipeline.layout import STAGING
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 def numbers(spark: SparkSession, first: int, stop: int, **columns: str) -> DataFrame:

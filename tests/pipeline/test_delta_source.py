@@ -15,7 +15,7 @@ from headwater.pipeline.retention import expire
 from headwater.pipeline.upkeep import compact
 from tests.pipeline.test_delta import numbers
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 class Follower:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 #: So long it may take until everything can be looked at, where others use the machine as well.
 PATIENCE = 240.0
-STOP_SECONDS = 25.0
+#: It would never end by itself, and gives each of its processes ten seconds.
+STOP_SECONDS = 120.0
 SILVER = ("silver_sensors", "silver_orders", "silver_chat", "silver_game", "silver_meters")
 TABLES = ("bronze", *SILVER, "quarantine", "traffic")
 PROTOCOLS = {"psmb", "bmtp", "prism", "bpsp", "crystal"}
@@ -37,11 +38,11 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATE
 class Demo:
     """The command, and what it has said so far."""
 
-    def __init__(self, place: Path, *flags: str) -> None:
+    def __init__(self, place: Path, program: tuple[str, ...]) -> None:
         self.place = place
         self.tables = place / "pipeline" / "storage" / "tables"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", "demo", str(place), *flags],
+            [sys.executable, *program, "demo", str(place)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,6 +74,11 @@ class Demo:
             return int(DeltaTable(str(self.tables / table)).to_pyarrow_dataset().count_rows())
         return 0
 
+    def protocols(self) -> set[str]:
+        """Those that are in bronze. It has a query of its own, so silver may be ahead of it."""
+        bronze = DeltaTable(str(self.tables / "bronze")).to_pyarrow_table(columns=["protocol"])
+        return set(bronze.column("protocol").to_pylist())
+
     def stop(self, number: signal.Signals) -> tuple[int, str]:
         """Returns the exit code, and what it said to standard error."""
         self.process.send_signal(number)
@@ -92,8 +98,8 @@ class Demo:
 
 
 @contextmanager
-def demo(place: Path, *flags: str) -> Iterator[Demo]:
-    made = Demo(place, *flags)
+def demo(place: Path, program: tuple[str, ...] = ("-m", "headwater")) -> Iterator[Demo]:
+    made = Demo(place, program)
     try:
         yield made
     finally:
@@ -111,57 +117,72 @@ def processes_of(place: Path) -> list[int]:
     return found
 
 
-def shell(command: str, seconds: float = 60.0) -> str:
-    """A line as it was printed, in a shell that knows nothing else."""
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+def nothing_is_left_of(place: Path) -> None:
+    """Java and its workers were killed, or have lost those they worked for: that takes a moment."""
+    for _ in eventually(60):
+        if not processes_of(place):
+            return
 
 
-@pytest.mark.timeout(800)
+def shell(command: str, well: Callable[[str], bool] = bool, seconds: float = 0.0) -> str:
+    """A line as it was printed, in a shell that knows nothing else. Returns what it says; if that
+    is not well, it is called again for so long."""
+    until = time.monotonic() + seconds
+    while True:
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, timeout=120, env=ENVIRONMENT
+        )
+        if done.returncode == 0 and well(done.stdout):
+            return done.stdout
+        assert time.monotonic() < until, f"{command}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.timeout(1200)
 def test_everything_can_be_looked_at_and_stops(tmp_path: Path) -> None:
     with demo(tmp_path / "demo") as shown:
         first = shown.said_until("Spark is starting", PATIENCE)
         then = shown.said_until("Ctrl-C stops everything.", PATIENCE)
         for _ in eventually(PATIENCE):
-            if all(shown.count(table) for table in TABLES):
+            if all(shown.count(table) for table in TABLES) and shown.protocols() >= PROTOCOLS:
                 break
-        bronze = DeltaTable(str(shown.tables / "bronze")).to_pyarrow_table(columns=["protocol"])
-        assert set(bronze.column("protocol").to_pylist()) >= PROTOCOLS
         assert _watched(first).startswith("sensors/")
         _look_at_tables(then)
         _look_at_console(first)
         running = processes_of(shown.place)
         assert len(running) >= 4  # the demo, the broker, the pipeline and Java: they are found
         assert shown.stop(signal.SIGINT) == (0, "")
-        assert not processes_of(shown.place)
+        nothing_is_left_of(shown.place)
 
 
 def _watched(lines: list[str]) -> str:
     """The first line of what the printed `headwater sub` shows."""
     (command,) = [line.strip() for line in lines if " sub bpsp://" in line]
-    return shell(f"{command} --count 1", 20)
+    return shell(f"{command} --count 1")
 
 
 def _look_at_tables(lines: list[str]) -> None:
     rows, status, audit = [line.strip() for line in lines if line.startswith("  ")]
     assert "celsius" in shell(rows)
-    assert "silver_meters" in shell(status) and "failed" not in shell(status)
-    assert shell(audit).endswith("gaps 0, duplicates 0\n")
+    # A query that is started again has an error until it has written; one that failed stays so.
+    assert "silver_meters" in shell(status, lambda said: "failed" not in said, PATIENCE)
+    # A micro-batch fills its tables one after the other, so what is missing may be on its way. What
+    # is lost stays missing.
+    shell(audit, lambda said: said.endswith("gaps 0, duplicates 0\n"), PATIENCE)
 
 
 def _look_at_console(lines: list[str]) -> None:
     (address,) = re.findall(r"console +(http://localhost:\d+)", "\n".join(lines))
-    with urllib.request.urlopen(f"{address}/api/v1/pipelines") as answer:
-        found: dict[str, Any] = json.load(answer)
+    for _ in eventually(60):
+        with urllib.request.urlopen(f"{address}/api/v1/pipelines", timeout=60) as answer:
+            found: dict[str, Any] = json.load(answer)
+        if found["items"]:  # it reports once a second, as long as nothing keeps it from that
+            break
     (report,) = found["items"]
     assert report["pipeline"] == "pipeline"
     assert set(TABLES) <= {table["name"] for table in report["state"]["tables"]}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["the broker starts", "Java starts"])
 def test_it_stops_at_any_moment(tmp_path: Path, moment: str, number: signal.Signals) -> None:
@@ -169,15 +190,15 @@ def test_it_stops_at_any_moment(tmp_path: Path, moment: str, number: signal.Sign
     with demo(place) as shown:
         if moment == "Java starts":
             shown.said_until("Spark is starting", PATIENCE)
-            for _ in eventually(60):
+            for _ in eventually(120):
                 if any(_is_java(pid) for pid in processes_of(place)):
                     break
         else:
-            for _ in eventually(30):
+            for _ in eventually(60):
                 if (place / LOG_FILE).exists():
                     break
         assert shown.stop(number) == (0, "")
-    assert not processes_of(place)
+    nothing_is_left_of(place)
 
 
 def _is_java(pid: int) -> bool:
@@ -186,38 +207,58 @@ def _is_java(pid: int) -> bool:
     return False
 
 
-@pytest.mark.timeout(400)
+#: A demo that waits for its processes much longer than this test waits for the demo.
+PATIENT = """
+from headwater.cli import main
+from headwater.demo import broker
+assert broker._STOP_SECONDS
+broker._STOP_SECONDS = 3600.0
+main()
+"""
+
+
+@pytest.mark.timeout(600)
 def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
     """The pipeline does not listen any more. It is killed, and nothing stays behind."""
     place = tmp_path / "demo"
-    with demo(place) as shown:
+    with demo(place, ("-c", PATIENT)) as shown:
         shown.said_until("Spark is starting", PATIENCE)
-        for _ in eventually(60):
+        for _ in eventually(120):
             if any(_is_java(pid) for pid in processes_of(place)):
                 break
         (driver,) = (pid for pid in processes_of(place) if _is_driver(pid))
         freeze(driver)
         shown.process.send_signal(signal.SIGINT)
-        time.sleep(1)
+        for _ in eventually(60):
+            if _was_told_to_end(driver):
+                break
         assert shown.process.poll() is None  # it waits for the pipeline
-        began = time.monotonic()
         assert shown.stop(signal.SIGINT) == (0, "")
-        assert time.monotonic() - began < 5
-    assert not processes_of(place)
+    nothing_is_left_of(place)
 
 
 def freeze(pid: int) -> None:
     """SIGSTOP takes its time, and a SIGTERM that comes before it is done would be heard first."""
     os.kill(pid, signal.SIGSTOP)
-    for _ in eventually(30):
-        stats = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
-        if all(stat.rpartition(") ")[2].startswith("T") for stat in stats):
-            return
+    for _ in eventually(60):
+        with contextlib.suppress(OSError):  # a thread has ended between the two looks
+            stats = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
+            if all(stat.rpartition(") ")[2].startswith("T") for stat in stats):
+                return
+
+
+def _was_told_to_end(pid: int) -> bool:
+    """Whether SIGTERM waits for a process that is frozen."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (pending,) = re.findall(r"^ShdPnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(pending, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def _is_driver(pid: int) -> bool:
+    """The pipeline itself: what it starts looks like it as well, until it is another program."""
     with contextlib.suppress(OSError):
-        return b"\0pipeline\0run\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        told = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"\0pipeline\0run\0" in told and os.getsid(pid) == pid
     return False
 
 
@@ -227,7 +268,7 @@ def test_without_a_directory_nothing_stays_on_the_disk(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
-        timeout=60,
+        timeout=110,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"All files are in {tmp_path}/headwater-demo-" in done.stdout

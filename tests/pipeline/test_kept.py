@@ -23,7 +23,7 @@ from headwater.spark.broker import Broker
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 TOPIC = "shop/orders/x"
 KEPT = Path(__file__).parent / "kept"

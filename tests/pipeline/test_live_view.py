@@ -37,6 +37,8 @@ def bad():
     return spark.sql("SELECT raise_error('boom') FROM bronze")
 """
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+#: What a query says that Spark has no process for on a busy machine. It begins again by itself.
+_AGAIN = re.compile(r".*Python worker failed to connect back.*; again in .*\n")
 
 
 class Terminal:
@@ -57,7 +59,7 @@ class Terminal:
         """What was drawn last."""
         return self.text[self.text.rfind("shop  ") :]
 
-    def until(self, pattern: str, seconds: float = 90.0) -> str:
+    def until(self, pattern: str, seconds: float = 120.0) -> str:
         """Wait until the last picture has something."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.picture):
@@ -65,7 +67,7 @@ class Terminal:
             self._read(0.2)
         return self.picture
 
-    def ended(self, seconds: float = 30.0) -> int:
+    def ended(self, seconds: float = 90.0) -> int:
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text[-2000:]
@@ -118,7 +120,7 @@ def line_of(picture: str, table: str) -> str:
     return found.rstrip()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_bar_per_table_until_control_c(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + COPY)
     feeder.append(1234)
@@ -130,26 +132,27 @@ def test_a_bar_per_table_until_control_c(tmp_path: Path, feeder: Feeder) -> None
         screen.until(r"\ncopy +running +━{16} +3,234 +0 ")
         screen.type(b"\x03")
         assert screen.ended() == 0, screen.text[-2000:]
-    assert "Traceback" not in screen.text and "error" not in screen.text
+    # Not the word alone: on a busy machine a query may say why it had to begin again.
+    assert "Traceback" not in screen.text and "headwater: error" not in screen.text
     for table in ("bronze", "copy"):
         assert re.match(
-            rf"{table} +running +━+ +3,234 +0 +[\d,]+ +\d+s ago", line_of(screen.picture, table)
+            rf"{table} +running +━+ +3,234 +0 +[\d,]+ +\d+[sm] ago", line_of(screen.picture, table)
         )
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_what_fails_is_in_the_picture(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + BAD)
     feeder.append(10)
     with terminal("--once", cwd=project) as screen:
-        assert screen.ended(120) == 1
+        assert screen.ended(300) == 1
     assert re.match(r"bronze +done +━{16} +10 +0 ", line_of(screen.picture, "bronze"))
     assert re.match(r"bad +failed ", line_of(screen.picture, "bad"))
     assert "boom" in screen.picture and "Traceback" not in screen.text
     assert "not all tables are current: `headwater pipeline status` says why" in screen.text
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_pipe_gets_lines_of_json(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + COPY)
     feeder.append(1234)
@@ -161,6 +164,6 @@ def test_a_pipe_gets_lines_of_json(tmp_path: Path, feeder: Feeder) -> None:
     last = {each["name"]: (each["state"], each["rows"]) for each in states[-1]["tables"]}
     assert last == {"bronze": ("done", 1234), "copy": ("done", 1234)}
     assert states[-1]["log"] == {"start": 0, "end": 1234}
-    assert "\x1b" not in ran.stdout and not ran.stderr
+    assert "\x1b" not in ran.stdout and not _AGAIN.sub("", ran.stderr)
     lines = ran.stdout.splitlines()
     assert len(set(lines)) == len(lines)  # nothing is said twice

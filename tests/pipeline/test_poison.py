@@ -128,7 +128,7 @@ def table(project: Path, name: str, *columns: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_nothing_stops_a_pipeline(tmp_path: Path, source: Source) -> None:
     expected = {source.append(TOPIC, value): rule for value, rule in POISON.values()}
     names = dict(enumerate(POISON))
@@ -154,7 +154,7 @@ def test_nothing_stops_a_pipeline(tmp_path: Path, source: Source) -> None:
         cwd=project,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr
     state = json.loads(ran.stdout.splitlines()[-1])

@@ -11,7 +11,7 @@ from headwater.pipeline.redrive import Redrive, Selected
 from tests.pipeline.conftest import Stand
 from tests.pipeline.test_contracts_tables import ORDERS, Lake, order
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 LOOSER = ORDERS.replace("min: 0", "min: -5")
 

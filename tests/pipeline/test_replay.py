@@ -1,6 +1,5 @@
 """Replay: everything once, at the right pace, whatever is killed. No Spark is needed for most."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -125,6 +124,7 @@ def test_headers_are_kept(place: Place) -> None:
 
 def test_ranges_by_offset_time_and_condition(place: Place) -> None:
     place.append("a", *numbered(0, 5))
+    time.sleep(0.05)  # a time is taken to the millisecond, and an append may be quicker than that
     middle = datetime.now(UTC)
     time.sleep(0.05)
     place.append("b", *numbered(5, 10))
@@ -180,14 +180,18 @@ def test_a_table_without_offsets_is_replayed_in_the_order_of_time(place: Place) 
 
 def test_paces(place: Place) -> None:
     place.table("bronze", bronze(0, 40))  # one a second
+    much_less = 20  # than the 39 seconds which they took: far more than a busy machine needs
     started = time.monotonic()
     place.replay(Wish("bronze", to="a"), "40x")
-    assert 0.9 < time.monotonic() - started < 3
-    started = time.monotonic()
+    assert 0.9 < time.monotonic() - started < much_less
+    started, began = time.monotonic(), datetime.now(UTC)
     place.replay(Wish("bronze", to="b"), "50/s")
-    assert 0.6 < time.monotonic() - started < 3
+    assert 0.6 < time.monotonic() - started < much_less
+    # In eight batches. None comes before it is due; how long each of them takes is not known.
     stamps = place.log("b").column("timestamp").to_pylist()
-    assert 0.5 < (stamps[-1] - stamps[0]).total_seconds() < 3
+    came = [(stamp - began).total_seconds() for stamp in stamps]
+    assert len(came) == 40
+    assert all(seconds > number // 5 * 0.1 - 0.05 for number, seconds in enumerate(came))
     for wrong in ("fast", "0/s", "x", "-1x"):
         with pytest.raises(HeadwaterError, match="a pace is"):
             Pace.parse(wrong)
@@ -203,6 +207,7 @@ replay.run(Pace.parse(sys.argv[3]))
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("source", ["log", "bronze"])
 def test_a_replay_that_is_killed_goes_on(place: Place, source: str) -> None:
     """Killed at any moment, again and again: in the end every record is there once."""
@@ -212,15 +217,18 @@ def test_a_replay_that_is_killed_goes_on(place: Place, source: str) -> None:
         place.table("bronze", bronze(0, 20_000))
     Replay("r", place.storage, place.broker).begin(Wish(source, to="b"))
     place.append("a", b"too late to be a part of it")
-    command = [sys.executable, "-c", RUN, str(place.storage), place.servers, "20000/s"]
+    # It would need 40 seconds, so that it is in the middle whenever this process gets to kill it.
+    command = [sys.executable, "-c", RUN, str(place.storage), place.servers, "500/s"]
     for kill in range(3):
         before = len(place.log("b"))
-        process = subprocess.Popen(command)
-        for _ in eventually(30):
-            if len(place.log("b")) > before + 1000 * kill:
-                break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with subprocess.Popen(command) as process:
+            try:
+                for _ in eventually(60):
+                    assert process.poll() is None
+                    if len(place.log("b")) > before + 100 * kill:
+                        break
+            finally:
+                process.kill()
     assert 0 < len(place.log("b")) < 20_000
     left = Replay("r", place.storage, place.broker)
     with pytest.raises(HeadwaterError, match="was not finished: go on with --resume"):

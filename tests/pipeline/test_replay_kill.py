@@ -18,10 +18,12 @@ from deltalake import write_deltalake
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
+pytestmark = pytest.mark.timeout(300)
+
 COUNT = 40_000
 VALUES = [b"%d" % number for number in range(COUNT)]
-#: Slow enough to be killed in the middle, in batches of a thousand.
-PACE = ("--pace", "10000/s")
+#: In batches of a hundred, and so slow that it is in the middle whenever someone gets to kill it.
+PACE = "1000/s"
 TARGET = "again"
 
 
@@ -42,12 +44,12 @@ class Replayed:
         bronze = self.client.read(start=0, end=COUNT, headers=True)
         write_deltalake(str(self.root / "storage" / "tables" / "bronze"), bronze)
 
-    def start(self, source: str) -> "subprocess.Popen[str]":
+    def start(self, source: str, pace: str = PACE) -> "subprocess.Popen[str]":
         """As it was killed: begin, or go on with what was begun."""
         state = self.root / "storage" / "state" / "replays" / "mine.json"
         begin = ("--from", source, "--until", str(COUNT), "--to", TARGET)
         how = ("--resume",) if state.exists() else begin
-        command = ("replay", "--name", "mine", *how, *PACE, "--project", str(self.root))
+        command = ("replay", "--name", "mine", *how, "--pace", pace, "--project", str(self.root))
         return subprocess.Popen(
             [sys.executable, "-m", "headwater", "pipeline", *command],
             stdout=subprocess.PIPE,
@@ -69,7 +71,8 @@ class Replayed:
         time.sleep(random.uniform(0, 0.3))
 
     def finish(self, source: str) -> str:
-        out, errors = self.start(source).communicate(timeout=60)
+        """Without a pace: what is left."""
+        out, errors = self.start(source, "max").communicate(timeout=90)
         assert errors == ""
         return out
 
@@ -135,6 +138,6 @@ def test_ctrl_c_says_how_to_go_on(replayed: Replayed) -> None:
     process = replayed.start("log")
     replayed.wait_for_more(process)
     process.send_signal(2)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
-    assert out == "to go on: headwater pipeline replay --name mine --resume --pace 10000/s\n"
+    assert out == f"to go on: headwater pipeline replay --name mine --resume --pace {PACE}\n"

@@ -8,7 +8,7 @@ from headwater.errors import HeadwaterError
 from tests.pipeline.conftest import BRONZE, Workbench
 from tests.spark.conftest import numbered
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 
 def test_every_record_is_in_bronze_once(workbench: Workbench) -> None:

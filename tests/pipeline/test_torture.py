@@ -9,7 +9,7 @@ from torture import pipeline
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_kills_of_the_driver_and_java(tmp_path: Path) -> None:
     """The short form of `make torture-spark`: two kills, and the proof afterwards."""
     print(pipeline.torture(tmp_path, cycles=2, seconds=2.0))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater.pipeline.audit import Audit
-from headwater.pipeline.delta import Table
+from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.queries import next_offset
 from headwater.pipeline.retention import noted
 from tests.e2e.process import eventually
 from tests.pipeline.conftest import BRONZE, Workbench
@@ -46,7 +47,13 @@ def count(place: Path) -> int:
     return sum(each.rows for each in table.files()) if table.exists else 0
 
 
-@pytest.mark.timeout(180)
+def is_noted(tables: Path, end: int) -> bool:
+    """Whether the audit table has the last batch of bronze. It has its row after bronze, and a
+    pipeline may be stopped between the two."""
+    return next_offset(Table(tables / AUDIT), "bronze") == end
+
+
+@pytest.mark.timeout(500)
 def test_on_a_schedule_nobody_notices(workbench: Workbench) -> None:
     stand = workbench.stand
     workbench.settings["headwater.upkeep.every"] = "1s"
@@ -54,16 +61,17 @@ def test_on_a_schedule_nobody_notices(workbench: Workbench) -> None:
     bronze, aged, copy = (workbench.table(name) for name in ("bronze", "aged", "copy"))
     sent = 0
     with Continuous(workbench):
-        for _ in eventually(90):
+        for _ in eventually(180):
             if count(bronze.path) == sent:  # the next batch
                 stand.append("a", *numbered(sent, sent + 20))
                 sent += 20
             if operations(bronze).count("OPTIMIZE") >= 3 and "DELETE" in operations(aged):
                 break
             time.sleep(0.1)
-        for _ in eventually(60):
+        for _ in eventually(120):
             young = list(range(0, sent, 2))  # not only as many: some may be old, others to come
-            if count(copy.path) == sent and workbench.column("offset", "aged") == young:
+            read = count(copy.path) == sent and is_noted(workbench.project.tables, sent)
+            if read and workbench.column("offset", "aged") == young:
                 break
     assert noted(workbench.project) == {"aged": "7d"}
     assert workbench.column("offset") == list(range(sent))
@@ -73,7 +81,7 @@ def test_on_a_schedule_nobody_notices(workbench: Workbench) -> None:
     assert report.well and report.records == sent
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(
         tmp_path / "shop", feeder.servers, DEFINITIONS.replace("RETENTION", "20d")
@@ -81,23 +89,23 @@ def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
     tables = project / "storage" / "tables"
     feeder.append(3000)  # six micro-batches
     with running(project) as process:
-        for _ in eventually(90):
-            if (tables / "bronze" / "_delta_log").exists() and len(offsets(project)) >= 1000:
+        for _ in eventually(180):
+            if count(tables / "bronze") >= 1000:  # two files or more, which can be merged
                 break
-        merged = 0
         for _ in range(6):
             feeder.append(700)
             compacted = headwater("compact", "--json", cwd=project)
             assert compacted.returncode == 0, compacted.stderr
             done = {each["table"]: each for each in json.loads(compacted.stdout)}
-            merged += done["bronze"]["files_before"] > done["bronze"]["files_after"]
-        assert merged
-        for _ in eventually(60):
+            assert done["bronze"]["files_before"] >= 1 and not done["bronze"]["error"]
+        # How many files there were afterwards says nothing: the pipeline has added more meanwhile.
+        assert "OPTIMIZE" in operations(Table(tables / "bronze"))
+        for _ in eventually(180):
             filled = {count(tables / name) for name in ("bronze", "copy", "aged")}
-            if filled == {feeder.end}:
+            if filled == {feeder.end} and is_noted(tables, feeder.end):
                 break
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)  # otherwise it would never end
     assert process.returncode == 0 and "Traceback" not in said, said
     every = list(range(feeder.end))
     assert offsets(project) == every

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import flight
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,6 +18,11 @@ from headwater.spark.broker import Broker
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
+#: A bound for what hangs. A busy machine takes minutes for what is done in seconds otherwise, and
+#: Spark is started within the time of the first test that needs it.
+SPARK_TIMEOUT = pytest.mark.timeout(600)
+#: For one query.
+QUERY_SECONDS = 300
 #: So small that retention has something to drop.
 SMALL_SEGMENTS = {"HEADWATER_LOG_SEGMENT_BYTES": "64KiB"}
 
@@ -60,8 +66,13 @@ class Stand:
 
     def log(self, **selection: Any) -> Any:
         """What the broker has, asked without Spark."""
-        start, end = self.flight.log().start, self.flight.log().end
-        return self.client.read(start=start, end=end, headers=True, **selection)
+        while True:
+            log = self.flight.log()
+            try:
+                return self.client.read(start=log.start, end=log.end, headers=True, **selection)
+            except flight.FlightServerError:
+                if self.flight.log().start == log.start:
+                    raise  # it was not retention, which may drop something between the two
 
     def values(self, topic: str) -> list[bytes]:
         found: list[bytes] = self.log(topics=[topic]).column("value").to_pylist()
@@ -97,7 +108,7 @@ class Stand:
         """Write what there is of a stream to the broker; returns the progress of each batch."""
         query = self.start(frame, checkpoint, **options)
         try:
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(QUERY_SECONDS)
             return query.recentProgress
         finally:
             query.stop()
@@ -105,13 +116,22 @@ class Stand:
     def checkpoint(self, name: str = "checkpoint") -> Path:
         return self._directory / name
 
+    def revive(self) -> None:
+        """Start the broker again, at the same ports."""
+        self.broker.start()
+        self.client.close()  # it may not have noticed yet that its connection is gone
+        self.client = Client(self.broker.ports["flight"])
+
     def drop_oldest(self, spare: str = "64KiB") -> int:
-        """Let retention drop all but the newest messages; returns where the log begins then."""
-        self.broker.keep_ports()
+        """Let retention drop all but the newest messages; returns where the log begins then.
+
+        What is in the log must be random: full segments are compressed at some time, and retention
+        counts what is left of them.
+        """
         self.broker.stop()
         self.broker.set(HEADWATER_LOG_RETENTION_BYTES=spare)
-        self.broker.start()
-        for _ in eventually():  # it drops file by file, and says so when it is done
+        self.revive()
+        for _ in eventually(60):  # it drops file by file, and says so when it is done
             if done := re.search(r"retention dropped the offsets 0 to (\d+)", self.broker.log):
                 return int(done[1]) + 1
         raise AssertionError
@@ -120,6 +140,7 @@ class Stand:
 @pytest.fixture
 def stand(tmp_path: Path, spark: SparkSession) -> Iterator[Stand]:
     with BrokerProcess(tmp_path / "data", **SMALL_SEGMENTS) as broker:
+        broker.keep_ports()  # nobody else answers there when a test has ended it
         made = Stand(broker, spark, tmp_path)
         yield made
         made.client.close()

@@ -26,7 +26,7 @@ def stand(tmp_path: Path, spark: SparkSession) -> Stand:
     return Stand(Yard(tmp_path), tmp_path, spark, TINY)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_it_measures_and_reports(stand: Stand, tmp_path: Path) -> None:
     """A row too few or too many would have been a failure."""
     found: Found = {}

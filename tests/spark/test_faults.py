@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import Stand, numbered
+from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
 from torture import spark as torture
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
@@ -22,7 +22,7 @@ def test_a_checkpoint_of_an_earlier_version_is_read(stand: Stand, version: str) 
     assert stand.values("out") == numbered(100, 150)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_kills_of_the_driver_a_worker_and_the_broker(tmp_path: Path) -> None:
     """The short form of `make torture-spark`."""
     print(torture.torture(tmp_path, cycles=3, seconds=1.0))

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from headwater.cli.spark import EXAMPLE
 from tests.e2e.process import BrokerProcess
 from tests.generated_docs import ROOT
+from tests.spark.conftest import SPARK_TIMEOUT
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
 
 PAGE = ROOT / "docs" / "spark.md"
 README = ROOT / "README.md"

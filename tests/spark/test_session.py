@@ -21,9 +21,9 @@ from headwater.spark.session import (
     _temporary,
     settings,
 )
-from tests.spark.conftest import Stand
+from tests.spark.conftest import SPARK_TIMEOUT, Stand
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
 
 # The shell's way: the real thing in a process of its own, because a process has one Java for life.
 PROGRAM = """
@@ -54,6 +54,8 @@ spark.stop()
 EXPECTED = ["rows 10", "state True", "words [(0, 34), (1, 33), (2, 33)]"]
 
 
+#: A bound for what hangs. A busy machine takes a minute to start Spark.
+PROGRAM_SECONDS = 300
 #: What Java says by itself.
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
@@ -63,7 +65,7 @@ def run_program(work: Path, environment: dict[str, str]) -> subprocess.Completed
         [sys.executable, "-c", PROGRAM, str(work)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PROGRAM_SECONDS,
         cwd=work,
         env=environment,
     )
@@ -326,7 +328,7 @@ def test_a_stream_that_is_stopped_says_nothing(stand: Stand, tmp_path: Path) -> 
         [sys.executable, "-c", STREAMING, *places],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PROGRAM_SECONDS,
         env=clean_environment(),
     )
     assert result.returncode == 0

@@ -16,12 +16,12 @@ from headwater.spark import sink
 from headwater.spark.broker import Broker, Committed, Log
 from headwater.spark.options import Sink, parse
 from headwater.spark.sink import BatchWriter, Sieve, Staged
-from tests.e2e.process import BrokerProcess, eventually
+from tests.e2e.process import BrokerProcess
 from tests.flight.client import rows
-from tests.spark.conftest import Stand, numbered
+from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
 from tests.spark.test_source import failing
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
 
 SCHEMA = "topic string, value string"
 #: The broker's, so small that a test can go over it.
@@ -271,7 +271,6 @@ def test_a_task_stages_in_pieces(stand: Stand, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_staging_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
-    stand.broker.keep_ports()
     sinking = writer(stand, **{"fetch.retryIntervalMs": "200"})
 
     def batches() -> Any:
@@ -338,6 +337,4 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         broker = Broker((servers,), "t")
         broker.stage("q", 0, 0, "a", [rows(("a", b"1"))])
         broker.commit("q", 0, {"0": "a"})
-        for _ in eventually():
-            if broker.log() == Log(0, 1):
-                break
+        assert broker.log() == Log(0, 1)

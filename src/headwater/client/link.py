@@ -100,6 +100,8 @@ class Link(asyncio.Protocol):
         except BaseException:
             self._drop()
             raise
+        if self._transport is None:  # it was lost together with the last answer
+            raise Disconnected("the connection was lost")
         self._up.set()
 
     async def close(self, farewell: bytes = b"") -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import random
 import secrets
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +58,14 @@ class Ports:
 def choose_ports() -> Ports:
     """The usual ports, and others for those that are taken."""
     usual = {name: getattr(Config().listen, name).port for name in LISTENERS}
-    moved = {name: _free_port() for name, port in usual.items() if not _is_free(port)}
+    taken = [name for name, port in usual.items() if not _is_free(port)]
+    moved = dict(zip(taken, _free_ports(), strict=False))
     return Ports(usual | moved, moved)
 
 
 def free_ports() -> Ports:
     """None of the usual ones: for a demo beside another broker."""
-    chosen = {name: _free_port() for name in LISTENERS}
+    chosen = dict(zip(LISTENERS, _free_ports(), strict=False))
     return Ports(chosen, chosen)
 
 
@@ -75,11 +78,10 @@ def _is_free(port: int) -> bool:
     return False
 
 
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind((HOST, 0))
-        port: int = trial.getsockname()[1]
-        return port
+def _free_ports() -> Iterator[int]:
+    """Each another one, and none of the usual ones. Nor those from 32768 on: the system gives them
+    to whoever wants any port, and might do so before the broker listens there."""
+    return filter(_is_free, random.sample(range(20_000, 29_000), 1000))
 
 
 def write_config(directory: Path, ports: Ports) -> Access:

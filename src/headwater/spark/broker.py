@@ -39,7 +39,9 @@ _BEHIND = re.compile(r"(\. Detail: \w+)?\. gRPC client debug context:.*", re.DOT
 _CHANNEL = [
     # Otherwise a connection that was refused is not tried again for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Against its name, this is how long a connection may take to be made. One that is refused is
+    # over at once; one over a slow line, or to a broker that is busy, needs more than a moment.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),
 ]

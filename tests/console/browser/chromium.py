@@ -13,6 +13,7 @@ from playwright.sync_api import (
     Request,
     Response,
     ViewportSize,
+    expect,
     sync_playwright,
 )
 
@@ -21,7 +22,8 @@ MISSING = "no chromium here: `make browser` installs it where apt-get may"
 DESKTOP = ViewportSize(width=1200, height=800)
 PHONE = ViewportSize(width=360, height=740)
 #: Milliseconds that anything on a page may take on a busy machine.
-PATIENCE = 10_000
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)  # otherwise it is 5 s, whatever a context says
 
 
 @contextmanager

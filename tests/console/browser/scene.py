@@ -16,7 +16,7 @@ from pyarrow import flight
 from headwater import control
 from headwater.client import BmtpClient, BpspClient, CrystalClient, PrismClient, PsmbClient
 from headwater.client.base import Client
-from tests.e2e.process import ALL_FIVE, APP, SECRET, BrokerProcess, eventually
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, eventually
 
 Result = TypeVar("Result")
 
@@ -49,7 +49,7 @@ class Crowd:
         self._clients: list[Client] = []
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def join(self, client: Client) -> None:
         self.run(client.open())

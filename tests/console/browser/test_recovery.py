@@ -51,10 +51,10 @@ def test_a_lost_connection_is_shown_and_found_again(browser: Browser, scene: Sce
     scene.broker.keep_ports()
     assert scene.broker.stop() == 0
     banner = page.get_by_role("alert")
-    expect(banner).to_contain_text("reconnecting…", timeout=10_000)
+    expect(banner).to_contain_text("reconnecting…")
     scene.broker.start()
     scene.publish(scene.station, TEMPERATURE, reading(1))
-    expect(banner).to_be_hidden(timeout=15_000)
+    expect(banner).to_be_hidden()
     expect(watermark).not_to_have_text(before)
     context.close()
 

@@ -25,6 +25,9 @@ from tests.log.helpers import (
 )
 
 FIRST = "00000000000000000000.log"
+#: Seconds of work, not of waiting for a processor that others use. It takes less than half of one;
+#: to decode every frame, which is what opening must not do, takes more than four.
+QUICK = 2
 
 
 def test_a_torn_tail_is_cut_wherever_it_was_torn(memory_path: Path) -> None:
@@ -260,9 +263,9 @@ def test_a_segment_of_70_000_frames_opens_quickly(tmp_path: Path) -> None:
     store.close()
     make_small_frames(tmp_path / FIRST, 70_000, identity)
     assert (tmp_path / FIRST).stat().st_size > 60 << 20
-    began = time.monotonic()
+    began = time.thread_time()
     store = Store.open(tmp_path)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < QUICK
     assert store.end == 70_000
     assert len(contents(store, 69_990)) == 10
     store.close()
@@ -275,9 +278,9 @@ def test_a_log_of_many_segments_opens_quickly(tmp_path: Path) -> None:
         store.seal(number, lambda seconds: None)
     assert len(store.segments) > 190
     store.close()
-    began = time.monotonic()
+    began = time.thread_time()
     store = Store.open(tmp_path)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < QUICK
     assert contents(store) == written
     seal_all(store)
     assert contents(store) == written

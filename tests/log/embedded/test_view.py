@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -61,23 +62,30 @@ def test_what_is_being_written_is_not_shown(tmp_path: Path) -> None:
 
 def test_a_view_of_a_log_that_grows_quickly(tmp_path: Path) -> None:
     store = Store.open(tmp_path, segment_bytes=1 << 20)
-    stop = threading.Event()
+    frames: Queue[bool] = Queue()
 
     def write() -> None:
-        while not stop.is_set():
+        while frames.get():
             fill(store, 1, size=50_000)
             store.retain(3 << 20, None)
+            frames.task_done()
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for _ in range(40):
+            # A segment grows beside each look, not more: three are retained, so that none is
+            # dropped while it is looked at, however slowly that may be.
+            for _ in range(10):
+                frames.put(True)
             view = View.open(tmp_path)
             view.refresh()
             assert len(contents(view, view.end - 3)) == min(view.end, 3)
+            frames.join()
     finally:
-        stop.set()
+        frames.put(False)
         writer.join()
+    assert store.start > 0, "retention had something to do"
     store.close()
 
 

@@ -66,7 +66,8 @@ def bounds_of(
     broker: Broker, bronze: Table | PlainTable, batches: Batches
 ) -> tuple[Bounds, list[str]]:
     """What there is to compare, and what is to be said about the rest."""
-    log, files, remarks = broker.log(), bronze.files(), []
+    files, remarks = bronze.files(), []
+    log = broker.log()  # afterwards: a pipeline that runs may write what came in between
     bounds = [offset_bounds(each) for each in files]
     lows = [low for low, _ in bounds if low is not None]
     highs = [high for _, high in bounds if high is not None]

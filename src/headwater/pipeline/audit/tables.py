@@ -20,9 +20,9 @@ from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretc
 from headwater.pipeline.audit.repeats import Arrival, Repeats
 from headwater.pipeline.contracts import Contract, Record, contract_of, verdict_of
 from headwater.pipeline.contracts.values import microseconds_of
-from headwater.pipeline.delta import Table
 from headwater.pipeline.layout import REDRIVE, REDRIVEN
 from headwater.pipeline.retention import kept_from
+from headwater.pipeline.stored import StoredTable
 
 WINDOW = 4_000_000
 #: Tables that all contracts share; rows say whose they are.
@@ -78,7 +78,7 @@ def compare(
     """One outcome for each contract; offsets of bronze are from `start` to before `end`."""
     if not contracts:
         return []
-    bronze = Table(tables / "bronze")
+    bronze = StoredTable(tables / "bronze")
     tallies = _tallies(tables, contracts)
     for low in range(start, end, WINDOW):
         window = _Window(bronze, contracts, low, min(low + WINDOW, end), progress)
@@ -88,13 +88,13 @@ def compare(
 
 
 def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[Tally]:
-    redriven = Table(tables / QUARANTINE).last_batch(REDRIVE) is not None
+    redriven = StoredTable(tables / QUARANTINE).last_batch(REDRIVE) is not None
     return [
         Tally(
             each,
             Repeats(tables, each, redriven),
-            None if redriven else Keys(Table(tables / each.table), each),
-            max(kept_from(Table(tables / name)) for name in (each.table, *SHARED)),
+            None if redriven else Keys(StoredTable(tables / each.table), each),
+            max(kept_from(StoredTable(tables / name)) for name in (each.table, *SHARED)),
             _end(tables, each),
         )
         for each in contracts
@@ -106,7 +106,7 @@ def _end(tables: Path, contract: Contract) -> int:
     one of them has seen all have seen."""
     found = 0
     for name, column in ((contract.table, "_offset"), *((each, "offset") for each in SHARED)):
-        table = Table(tables / name)
+        table = StoredTable(tables / name)
         if table.exists:
             highs = [offset_bounds(each, column)[1] for each in table.files()]
             found = max([found, *(high + 1 for high in highs if high is not None)])
@@ -118,7 +118,7 @@ class _Window:
 
     def __init__(
         self,
-        bronze: Table,
+        bronze: StoredTable,
         contracts: Sequence[Contract],
         low: int,
         high: int,
@@ -200,12 +200,14 @@ def _number(contracts: Sequence[Contract], topic: str) -> int:
 
 def _rows_of(tables: Path, contract: Contract, low: int, high: int) -> Iterator[Any]:
     """The offsets of a range that its tables have."""
-    yield from _offsets(Table(tables / contract.table), "_offset", None, low, high)
+    yield from _offsets(StoredTable(tables / contract.table), "_offset", None, low, high)
     for name in SHARED:
-        yield from _offsets(Table(tables / name), "offset", contract.name, low, high)
+        yield from _offsets(StoredTable(tables / name), "offset", contract.name, low, high)
 
 
-def _offsets(table: Table, column: str, whose: str | None, low: int, high: int) -> Iterator[Any]:
+def _offsets(
+    table: StoredTable, column: str, whose: str | None, low: int, high: int
+) -> Iterator[Any]:
     if not table.exists:
         return
     columns = [column] if whose is None else [column, "contract"]

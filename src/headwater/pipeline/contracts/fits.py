@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from headwater.pipeline.contracts import patterns
 from headwater.pipeline.contracts.evolution import Column
 from headwater.pipeline.contracts.kinds import Kind
 from headwater.pipeline.contracts.model import Contract, Field, Unknown
@@ -26,8 +27,8 @@ from headwater.pipeline.contracts.values import FIRST_MICROSECOND, LAST_MICROSEC
 
 STAMP = pa.timestamp("us", tz="UTC")
 
-#: Longer ones are left to checks.py: what is bounded there by length is not looked for here.
-_MOST_BYTES = 900
+#: A number that is too long for checks.py has so many digits in a row; a short record has no such.
+_LONG, _MANY_DIGITS = 900, rb"[0-9]{100}"
 _TIME = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
     r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?$"
@@ -96,8 +97,13 @@ class Fits:
     def candidates(self, values: Any) -> Any:
         """Which values may be tried: those that look like one object each."""
         looks = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
-        most = min(_MOST_BYTES, self._contract.max_bytes)
-        looks = pc.and_(looks, pc.less_equal(pc.binary_length(values), most))
+        sizes = pc.binary_length(values)
+        looks = pc.and_(looks, pc.less_equal(sizes, self._contract.max_bytes))
+        long = pc.greater(sizes, _LONG)
+        if pc.any(long).as_py():
+            some = pc.if_else(long, values, pa.scalar(None, values.type))
+            odd = pc.match_substring_regex(some, _MANY_DIGITS)
+            looks = pc.and_not(looks, pc.fill_null(odd, False))
         if self._decimals:
             odd = pc.match_substring_regex(values, _ODD_DECIMAL)
             looks = pc.and_not(looks, odd)
@@ -245,8 +251,8 @@ def _rules(field: Field) -> list[Rule]:
     if field.kind.name == "string":
         if field.min_length is not None:
             found.append(lambda typed: pc.greater_equal(pc.utf8_length(typed), field.min_length))
-        if field.longest is not None:
-            found.append(lambda typed: pc.less_equal(pc.utf8_length(typed), field.longest))
+        if field.max_length is not None:
+            found.append(lambda typed: pc.less_equal(pc.utf8_length(typed), field.max_length))
     if field.minimum is not None:
         found.append(partial(_compared, pc.greater_equal, field.minimum, kind))
     if field.maximum is not None:
@@ -254,7 +260,7 @@ def _rules(field: Field) -> list[Rule]:
     if field.one_of is not None:
         found.append(partial(_among, pa.array(field.one_of, kind)))
     if field.pattern is not None:
-        found.append(partial(_matching, re.compile(field.pattern, re.ASCII)))
+        found.append(partial(patterns.matching, field.pattern))
     return found
 
 
@@ -264,10 +270,3 @@ def _compared(comparison: Callable[[Any, Any], Any], bound: Any, kind: Any, type
 
 def _among(values: Any, typed: Any) -> Any:
     return pc.if_else(pc.is_valid(typed), pc.is_in(typed, value_set=values), True)
-
-
-def _matching(pattern: re.Pattern[str], typed: Any) -> Any:
-    """Python's own patterns, as everywhere; each text once."""
-    encoded = pc.dictionary_encode(typed)
-    right = [pattern.fullmatch(each) is not None for each in encoded.dictionary.to_pylist()]
-    return pa.array(right, pa.bool_()).take(encoded.indices)

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.pipeline.contracts.checks import Record, Verdict, verdict_of
+from headwater.pipeline.contracts.columns import STAMP, arrow_type
 from headwater.pipeline.contracts.evolution import Evolution, News
-from headwater.pipeline.contracts.fits import STAMP, Fits, Unreadable, arrow_type
+from headwater.pipeline.contracts.fits import Fits, Unreadable
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.direct import dates
 

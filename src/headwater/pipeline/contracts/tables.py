@@ -33,6 +33,7 @@ from headwater.pipeline.contracts.source import (
 )
 from headwater.pipeline.direct import DIGEST
 from headwater.pipeline.flows import Addition, Direct
+from headwater.pipeline.layout import CONTRACTS_QUERY
 from headwater.pipeline.pieces import Found, Piece
 from headwater.pipeline.settings import connection, setting
 from headwater.pipeline.stored import StoredTable
@@ -41,7 +42,6 @@ from headwater.units import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEY = "contracts"
 MOST_OFFSETS = 500_000
 MOST_BYTES = "256MiB"
 
@@ -190,7 +190,7 @@ def _register(layer: Layer, name: str, comment: str, properties: Mapping[str, st
         return layer.rows(SparkSession.active(), name)
 
     function: Any = table
-    function.direct = Direct(KEY, layer.stream, layer.taken)
+    function.direct = Direct(CONTRACTS_QUERY, layer.stream, layer.taken)
     dp.table(
         name=name,
         comment=comment,

@@ -21,7 +21,7 @@ from headwater.pipeline.remote import Event, event_of, told_shortly
 from tests.e2e.process import eventually
 from tests.pipeline.test_commands import BRONZE, Feeder, feeder, offsets
 from tests.pipeline.test_commands import make_project as make_small_project
-from tests.pipeline.test_spark_pipelines import SETTINGS, make_project, rows
+from tests.pipeline.test_spark_pipelines import CONTRACT, SETTINGS, make_project, rows
 
 __all__ = ["feeder"]
 
@@ -106,22 +106,26 @@ def last_state(printed: str) -> dict[str, dict[str, Any]]:
 def test_a_server_fills_the_tables_and_goes_on(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
-    project = make_project(tmp_path / "shop", feeder.servers, "contracts.py", "examples.py")
-    feeder.append(100)
+    project = make_project(tmp_path / "shop", feeder.servers, "examples.py")
+    (project / "contracts" / "example.yml").write_text(CONTRACT)
+    feeder.append(100, value=b'{"n":%d}')
     ran = headwater("run", "--once", "--remote", connect.address, cwd=project)
     assert ran.returncode == 0, ran.stderr
     tables = last_state(ran.stdout)
     assert {name: each["state"] for name, each in tables.items()} == dict.fromkeys(
-        ("bronze", "traffic", "sessions", "movers"), "done"
+        ("bronze", "silver_numbers", "quarantine", "late", "traffic", "sessions", "movers"), "done"
     )
     assert tables["bronze"]["rows"] == 100 and tables["sessions"]["rows"] == 1
     assert tables["movers"]["kind"] == "view"
 
-    feeder.append(50)
+    feeder.append(50, value=b'{"n":%d}')
     ran = headwater("run", "--once", "--remote", connect.address, cwd=project)
     assert ran.returncode == 0, ran.stderr
     assert last_state(ran.stdout)["bronze"]["rows"] == 150
     assert connect.offsets() == list(range(150))
+    numbers = [row["n"] for row in rows(connect.warehouse / "silver_numbers")]
+    assert sorted(numbers) == list(range(90))  # each key once
+    assert {row["rule"] for row in rows(connect.warehouse / "quarantine")} == {"range"}
     assert {row["messages"] for row in rows(connect.warehouse / "sessions")} == {100, 150}
 
     ran = headwater(

@@ -10,6 +10,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline import runner as running
 from headwater.pipeline.backfill import backfill
 from headwater.pipeline.checking import check
+from headwater.pipeline.retention import expire
 from headwater.pipeline.runner import Runner, only_runner
 from headwater.pipeline.status import status_of
 from headwater.pipeline.upkeep import keep
@@ -201,3 +202,52 @@ def test_two_cannot_run_at_once(workbench: Workbench) -> None:
             pass
     with only_runner(workbench.project):
         pass
+
+
+AGED = """
+@dp.table
+def aged():
+    age = "make_dt_interval(CAST(10 * CAST(offset < 5 AS INT) AS INT))"
+    return source.frame().selectExpr("offset", f"timestamp - {age} AS timestamp")
+"""
+
+
+def test_what_retention_deleted_is_filled_only_if_asked_for(workbench: Workbench) -> None:
+    """Otherwise every `backfill` would bring back what the next upkeep deletes again."""
+    spark, table = workbench.spark, workbench.table
+    workbench.define(BRONZE + AGED)
+    workbench.stand.append("a", *numbered(0, 10))
+    workbench.run()
+    assert expire(table("aged"), "7d") == 5
+    table("aged").delta().delete("offset = 7")
+    filled = backfill(workbench.project, spark, "aged", None, None)
+    assert (filled.start, filled.rows) == (5, 1)
+    assert workbench.column("offset", "aged") == [5, 6, 7, 8, 9]
+    assert backfill(workbench.project, spark, "aged", "2", "4").rows == 2
+    assert workbench.column("offset", "aged") == [2, 3, 5, 6, 7, 8, 9]
+
+
+def test_what_passes_is_waited_for(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is too busy to start a process: however often, nothing is given up."""
+    monkeypatch.setattr(running, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(running, "TRIES", 2)
+    flag = tmp_path / "flag"
+    flag.touch()
+    failing = CONTINUOUS.format(flag=str(flag))
+    workbench.define(failing.replace("the flag is up", "Python worker failed to connect back"))
+    workbench.stand.append("a", *numbered(0, 10))
+    failures, seen = 0, None
+    with Continuous(workbench) as runner:
+        for _ in eventually(90):
+            state = of(runner.look(), "even")
+            failures += state.get("state") == "waiting" != seen
+            seen = state.get("state")
+            if failures > running.TRIES:
+                break
+        assert "failed to connect back" in state["error"]
+        flag.unlink()
+        for _ in eventually(60):
+            if of(runner.look(), "even")["rows"] == 10:
+                break

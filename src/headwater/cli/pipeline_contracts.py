@@ -127,15 +127,14 @@ def _count(project: "Project", selected: "Selected") -> int:
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.contracts.model import RULES
     from headwater.pipeline.contracts.source import QUARANTINE
-    from headwater.pipeline.delta import Table
-    from headwater.pipeline.files import dataset_of
+    from headwater.pipeline.stored import StoredTable
 
     if selected.rule is not None and selected.rule not in RULES:
         raise HeadwaterError(
             f'there is no rule "{selected.rule}"{did_you_mean(selected.rule, RULES)}'
         )
-    quarantine = Table(project.tables / QUARANTINE)
-    found = dataset_of(quarantine.delta(), quarantine.path) if quarantine.exists else None
+    quarantine = StoredTable(project.tables / QUARANTINE)
+    found = quarantine.dataset() if quarantine.exists else None
     # Records of a contract that is gone are in quarantine still.
     names = [each.name for each in load_contracts(project.setting("contracts"))]
     gone = selected.contract not in (None, *names)

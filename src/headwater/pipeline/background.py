@@ -3,13 +3,13 @@
 import threading
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
-
-#: It is not waited for any longer: a process that ends takes the thread with it.
-JOIN_SECONDS = 5.0
+from typing import ClassVar, Self
 
 
 class Background(ABC):
+    #: It is not waited for any longer: a process that ends takes the thread with it.
+    join_seconds: ClassVar[float] = 5.0
+
     def __init__(self, name: str) -> None:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -29,4 +29,4 @@ class Background(ABC):
         trace: TracebackType | None,
     ) -> None:
         self._stopping.set()
-        self._thread.join(JOIN_SECONDS)
+        self._thread.join(self.join_seconds)

@@ -15,40 +15,34 @@ A driver that is killed before 4 leaves files that nobody reads; upkeep removes 
 killed after 4 repeats the batch, which ends at 1. Everything that reads Delta reads these tables.
 """
 
-import json
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.flows import Addition
 from headwater.pipeline.layout import OFFSETS, STAGING
-from headwater.pipeline.parquet import Staged, plain, survey
+from headwater.pipeline.parquet import Staged, survey
 from headwater.pipeline.schemas import delta_schema, same_type
+from headwater.pipeline.stored import StoredTable
 from headwater.pipeline.written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
-#: Says of each row of a record batch whether it is wanted.
-Wanted = Callable[[Any], Any]
-
 #: The table that says which offsets each batch has brought into which table.
 AUDIT = "audit"
 
@@ -75,98 +69,8 @@ _SETTINGS = {
 _COMMIT_TRIES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A part of a table."""
-
-    path: Path
-    rows: int
-    partition: dict[str, Any]
-    #: `min` and `max`, each by column, as far as they are known.
-    stats: dict[str, Any] = field(default_factory=dict)
-    bytes: int = 0
-
-
-class Table:
-    """A Delta table. It need not exist yet: the first batch makes it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path).absolute()
-        self._known: DeltaTable | None = None
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def exists(self) -> bool:
-        if not (self.path / "_delta_log").is_dir():
-            self._known = None  # it was dropped
-            return False
-        return self._known is not None or DeltaTable.is_deltatable(str(self.path))
-
-    @property
-    def version(self) -> int:
-        return self.delta().version()
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return pa.schema(self.delta().schema())
-
-    @property
-    def spark_schema(self) -> "StructType":
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.delta().schema().to_json()))
-
-    @property
-    def partition_columns(self) -> list[str]:
-        return list(self.delta().metadata().partition_columns)
-
-    def delta(self) -> DeltaTable:
-        """The newest version, as deltalake sees it."""
-        if self._known is None:
-            if not self.exists:
-                raise HeadwaterError(f"there is no table {self.name} in {self.path.parent} yet")
-            self._known = DeltaTable(str(self.path))
-        else:
-            self._known.update_incremental()
-        return self._known
-
-    def files(self) -> list[File]:
-        return files_of(self.delta(), self.path)
-
-    # Reading
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The rows of the newest version. Columns that a file lacks are null."""
-        schema, files = self.spark_schema, self.files()
-        if not files:
-            return spark.createDataFrame([], schema)
-        reader = spark.read.schema(schema).option("basePath", str(self.path))
-        frame = reader.option("__globPaths__", "false").parquet(*[str(each.path) for each in files])
-        return frame.select(*[f"`{name}`" for name in schema.names])
-
-    def dataset(self) -> Any:
-        """The rows of the newest version as a pyarrow.dataset.Dataset."""
-        return self.delta().to_pyarrow_dataset()
-
-    def rows(self, columns: Sequence[str], wanted: Wanted | None = None) -> Any:
-        """Columns of the rows that are wanted (of each record batch, a mask), as a pyarrow.Table.
-
-        Filters of a dataset would not do: these cannot compare texts that deltalake wrote."""
-        schema = pa.schema([self.arrow_schema.field(name) for name in columns])
-        found = []
-        for batch in self.dataset().to_batches(columns=list(columns)):
-            batch = plain(batch)
-            found.append(batch if wanted is None else batch.filter(wanted(batch)))
-        return pa.Table.from_batches(found, found[0].schema if found else schema)
-
-    def last_batch(self, query: str) -> int | None:
-        """The last batch of a query that is in the table."""
-        return self.delta().transaction_version(query) if self.exists else None
-
-    # Writing
+class Table(StoredTable):
+    """A Delta table that is written to. It need not exist yet: the first batch makes it."""
 
     def append(
         self, frame: "DataFrame", query: str, batch: int, partition_by: Sequence[str] = ()
@@ -339,21 +243,6 @@ class Table:
             )
 
         retried(commit)
-
-
-def files_of(delta: DeltaTable, path: Path) -> list[File]:
-    """The files of a version of a table."""
-    actions = pa.table(delta.get_add_actions(flatten=False)).to_pylist()
-    return [
-        File(
-            path / unquote(each["path"]),
-            each["num_records"] or 0,
-            each.get("partition") or {},
-            {"min": each.get("min") or {}, "max": each.get("max") or {}},
-            each["size_bytes"],
-        )
-        for each in actions
-    ]
 
 
 def retried(commit: Callable[[], T]) -> T:

@@ -35,8 +35,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.delta import File, files_of
 from headwater.pipeline.layout import OFFSETS
+from headwater.pipeline.stored import File, files_of
 
 NAME = "headwater_table"
 #: How many rows a micro-batch has, unless one file has more.

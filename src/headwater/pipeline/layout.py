@@ -1,4 +1,4 @@
-"""Names that are the same in every table."""
+"""Names that are the same in every project and in every table."""
 
 #: The columns that say which part of the log a row came from.
 OFFSETS = ("offset", "_offset")
@@ -8,3 +8,6 @@ STAGING = "_staging"
 REDRIVE = "redrive"
 #: The table of records that left quarantine for their topic.
 REDRIVEN = "redriven"
+#: Where queries note how far they are, beside the tables; and the query of all contracts.
+CHECKPOINTS = "checkpoints"
+CONTRACTS_QUERY = "contracts"

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from headwater.pipeline.delta import File
 from headwater.pipeline.parquet import footer_bounds
+from headwater.pipeline.stored import File
 
 _METADATA = "_spark_metadata"
 _COMPACT = ".compact"

@@ -24,6 +24,7 @@ import yaml
 
 from headwater import config
 from headwater.errors import ConfigError
+from headwater.pipeline.layout import CHECKPOINTS
 from headwater.pipeline.settings import DEFAULT_SERVERS, KNOWN, PREFIX
 from headwater.units import did_you_mean
 
@@ -52,7 +53,7 @@ class Project:
 
     @property
     def checkpoints(self) -> Path:
-        return self.storage / "checkpoints"
+        return self.storage / CHECKPOINTS
 
     @property
     def state(self) -> Path:

@@ -274,7 +274,7 @@ def next_offset(audit_table: Table, name: str) -> int:
 
     if not audit_table.exists:
         return -1
-    rows = audit_table.dataset().to_table(["last"], filter=pc.field("table") == name)
+    rows = audit_table.rows(["table", "last"], lambda rows: pc.equal(rows["table"], name))
     last = pc.max(rows.column("last")).as_py()
     return -1 if last is None else int(last) + 1
 

@@ -27,10 +27,11 @@ from headwater.pipeline.contracts.judge import RECORD
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.contracts.repeats import NO_KEY, digests
 from headwater.pipeline.contracts.source import LATE, QUARANTINE, Tables
-from headwater.pipeline.delta import Table, Wanted, lock_of, retried
+from headwater.pipeline.delta import Table, lock_of, retried
 from headwater.pipeline.direct import DIGEST, Rows, written
 from headwater.pipeline.flows import Addition
 from headwater.pipeline.layout import REDRIVE, REDRIVEN
+from headwater.pipeline.stored import StoredTable, Wanted
 
 if TYPE_CHECKING:
     from headwater.spark.broker import Broker
@@ -177,7 +178,7 @@ class Redrive:
 
     def _there(self, table: str, column: str, values: Any, *more: str) -> Any:
         """Rows of a table that have one of these values."""
-        known = Table(self._directory / table)
+        known = StoredTable(self._directory / table)
         if not known.exists:
             return pa.table({name: pa.array([], values.type) for name in (column, *more)})
         return known.rows([column, *more], _has(column, pc.unique(values)))

@@ -31,8 +31,8 @@ from headwater import units
 from headwater.errors import HeadwaterError
 from headwater.flight.requests import WRITE_SCHEMA
 from headwater.pipeline import notes
-from headwater.pipeline.delta import Table, files_of
 from headwater.pipeline.replay_rows import LOG, Columns, Order, rows_of
+from headwater.pipeline.stored import StoredTable, files_of
 from headwater.spark.broker import Broker
 
 #: Original topics have subscribers, who would get everything twice.
@@ -113,7 +113,7 @@ def order_of(wish: Wish, tables: Path, broker: Broker) -> Order:
     if wish.source == LOG:
         order = _of_log(wish, since, until, broker)
     else:
-        order = _of_table(wish, since, until, Table(tables / wish.source).delta())
+        order = _of_table(wish, since, until, StoredTable(tables / wish.source).delta())
     rows_of(order, tables, broker)  # the condition and the pattern make sense
     return order
 

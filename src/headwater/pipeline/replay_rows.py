@@ -21,8 +21,7 @@ from headwater.errors import HeadwaterError
 from headwater.filters import RegexFilter
 from headwater.flight.requests import HEADERS, READ_SCHEMA
 from headwater.pipeline import where
-from headwater.pipeline.delta import Table, files_of
-from headwater.pipeline.files import dataset_of
+from headwater.pipeline.stored import StoredTable, dataset_of, files_of
 from headwater.spark.broker import Broker, Selection
 
 LOG = "log"
@@ -83,7 +82,7 @@ def rows_of(order: Order, tables: Path, broker: Broker) -> Rows:
 
 
 def _delta(path: Path, version: int | None) -> DeltaTable:
-    Table(path).delta()  # or an error that says what is missing
+    StoredTable(path).delta()  # or an error that says what is missing
     return DeltaTable(str(path), version=version)
 
 

@@ -22,6 +22,8 @@ View = Callable[[dict[str, Any]], None]
 class Reporter(Background):
     """A thread that looks at the state, as long as this lasts."""
 
+    join_seconds = 30.0  # for its last word, which says how everything has ended
+
     def __init__(
         self, project: Project, broker: Broker, look: Callable[[], dict[str, Any]], view: View
     ) -> None:

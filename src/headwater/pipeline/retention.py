@@ -24,9 +24,9 @@ from deltalake import CommitProperties, Transaction
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.delta import Table, lock_of, retried
-from headwater.pipeline.files import dataset_of
 from headwater.pipeline.layout import OFFSETS
 from headwater.pipeline.project import Project
+from headwater.pipeline.stored import StoredTable
 from headwater.units import parse_duration
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ def expire(table: Table, retention: str) -> int:
     return int(found.get("num_deleted_rows") or 0)
 
 
-def kept_from(table: Table) -> int:
+def kept_from(table: StoredTable) -> int:
     """From which offset on a table still has every row that it got."""
     return table.last_batch(RETENTION) or 0
 
 
-def _noting(table: Table, old: Old) -> CommitProperties | None:
+def _noting(table: StoredTable, old: Old) -> CommitProperties | None:
     if old.end is None:
         return None
     return CommitProperties(
@@ -74,7 +74,7 @@ def _noting(table: Table, old: Old) -> CommitProperties | None:
     )
 
 
-def old_rows(table: Table, retention: str) -> Old:
+def old_rows(table: StoredTable, retention: str) -> Old:
     column = _age_column(table)
     oldest = datetime.now(UTC) - timedelta(seconds=_seconds(table, retention))
     by_day = column.type == pa.date32()
@@ -82,7 +82,7 @@ def old_rows(table: Table, retention: str) -> Old:
     # A text takes the column's type. TIMESTAMP would be of nanoseconds, which compare with nothing.
     condition = f"`{column.name}` < {'DATE ' if by_day else ''}'{limit.isoformat()}'"
     offsets = [name for name in OFFSETS if name in table.arrow_schema.names]
-    rows = dataset_of(table.delta(), table.path).scanner(
+    rows = table.dataset().scanner(
         [*offsets, column.name], filter=pc.field(column.name) < pa.scalar(limit, column.type)
     )
     count, end = 0, None
@@ -93,7 +93,7 @@ def old_rows(table: Table, retention: str) -> Old:
     return Old(count, end, condition)
 
 
-def _age_column(table: Table) -> Any:
+def _age_column(table: StoredTable) -> Any:
     schema = table.arrow_schema
     times = [field for field in schema if pa.types.is_timestamp(field.type)]
     named = [schema.field(name) for name in _AGE_COLUMNS if name in schema.names]
@@ -105,7 +105,7 @@ def _age_column(table: Table) -> Any:
     return (known or times)[0]
 
 
-def _seconds(table: Table, retention: str) -> float:
+def _seconds(table: StoredTable, retention: str) -> float:
     try:
         return parse_duration(retention)
     except ValueError:

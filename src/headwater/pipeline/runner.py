@@ -11,6 +11,7 @@ Rules that hold here:
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import shutil
 import threading
@@ -45,8 +46,9 @@ logger = logging.getLogger(__name__)
 TRIES = 5
 FIRST_PAUSE = 1.0  # seconds before a query is started again; doubles each time
 # A broker that is away comes back, and so does a machine that is too busy to start a process: a
-# pipeline that runs on waits for them as long as it takes.
+# pipeline that runs on waits for them as long as it takes; one that is to end, some minutes.
 _PASSING = ("no broker answers", "Python worker failed to connect back")
+_PATIENT_TRIES = 10
 _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.2
 _GLANCE_SECONDS = 0.05
@@ -277,7 +279,7 @@ class Runner:
             self._failed(watched, error)
         elif self.once:
             watched.ended = True
-            self.state.set(watched.query.plan.tables, state="done")
+            self.state.set(watched.query.plan.tables, state="done", error=None)
         elif not self._stopping.is_set():
             self._failed(watched, "it was stopped")
 
@@ -286,8 +288,7 @@ class Runner:
         tables = watched.query.plan.tables
         batch = self.state.get(tables[0]).batch
         told = f"{why[:300]} (after batch {batch})" if batch is not None else why[:300]
-        passing = not self.once and any(each in why for each in _PASSING)
-        if watched.failures >= TRIES and not passing:
+        if watched.failures >= self._tries(why):
             watched.ended = True
             logger.error("%s has failed for good: %s", watched.query.plan.name, told)
             self.state.set(tables, state="failed", error=told)
@@ -296,6 +297,12 @@ class Runner:
         watched.again_at = time.monotonic() + pause
         logger.warning("%s: %s; again in %g s", watched.query.plan.name, told, pause)
         self.state.set(tables, state="waiting", error=told)
+
+    def _tries(self, why: str) -> float:
+        """After how many failures in a row a query is given up."""
+        if not any(each in why for each in _PASSING):
+            return TRIES
+        return _PATIENT_TRIES if self.once else math.inf
 
     def _stop_queries(self) -> None:
         threads = [

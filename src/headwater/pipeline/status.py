@@ -5,10 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 from headwater.pipeline import state as states
-from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.delta import AUDIT
 from headwater.pipeline.plain import PlainTable
 from headwater.pipeline.project import Project
 from headwater.pipeline.state import TableState, now
+from headwater.pipeline.stored import StoredTable
 from headwater.pipeline.upkeep import tables_of
 
 
@@ -24,7 +25,7 @@ def is_running(project: Project) -> bool:
     return False
 
 
-def _tables(project: Project) -> list[Table | PlainTable]:
+def _tables(project: Project) -> list[StoredTable | PlainTable]:
     places = sorted(project.tables.iterdir()) if project.tables.is_dir() else []
     plain = [table for place in places if (table := PlainTable(place)).exists]
     return [*tables_of(project), *plain]

@@ -25,10 +25,11 @@ from deltalake import WriterProperties
 
 from headwater.errors import ConfigError
 from headwater.pipeline.background import Background
-from headwater.pipeline.delta import File, Table, lock_of, retried
+from headwater.pipeline.delta import Table, lock_of, retried
 from headwater.pipeline.layout import STAGING
 from headwater.pipeline.project import Project
 from headwater.pipeline.retention import expire, old_rows, retentions_of
+from headwater.pipeline.stored import File, StoredTable
 from headwater.units import parse_duration
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _is_abandoned(begun: Path) -> bool:
     return time.time() - newest > ABANDONED_SECONDS
 
 
-def is_scattered(table: Table) -> bool:
+def is_scattered(table: StoredTable) -> bool:
     return sum(each.bytes < _SMALL_BYTES for each in table.files()) >= MANY_FILES
 
 

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from headwater.pipeline.layout import OFFSETS
 
 if TYPE_CHECKING:
-    from headwater.pipeline.delta import File
     from headwater.pipeline.parquet import Staged
+    from headwater.pipeline.stored import File
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
     keys.py        rows that are there although they repeat a key
     files.py       the files of tables
     batches.py     what the batches say they have written
+    checkpoint.py  how far a query has come
     model.py       what is found
 
 No Spark is needed for this, and a pipeline may run meanwhile.

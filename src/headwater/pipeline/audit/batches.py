@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from headwater.pipeline.audit.model import Difference, Outcome
-from headwater.pipeline.delta import Table
+from headwater.pipeline.stored import StoredTable
 
 AUDIT = "audit"
 BACKFILL = "backfill-"
@@ -46,10 +46,12 @@ class Batches:
 
 
 def batches_of(tables: Path, name: str) -> Batches:
-    noted, table = Table(tables / AUDIT), Table(tables / name)
+    noted, table = StoredTable(tables / AUDIT), StoredTable(tables / name)
     if not noted.exists or not table.exists:
         return Batches([], [])
-    rows = noted.dataset().to_table(filter=pc.field("table") == name).to_pylist()
+    rows = noted.rows(
+        noted.arrow_schema.names, lambda rows: pc.equal(rows["table"], name)
+    ).to_pylist()
     known = {query for query in {row["query"] for row in rows} if _is_known(table, query)}
     found = sorted(
         Batch(row["first"], row["last"], row["rows"], row["query"].startswith(BACKFILL))
@@ -59,7 +61,7 @@ def batches_of(tables: Path, name: str) -> Batches:
     return Batches([each for each in found if each.rows], [each for each in found if not each.rows])
 
 
-def _is_known(table: Table, query: str) -> bool:
+def _is_known(table: StoredTable, query: str) -> bool:
     return table.last_batch(query) is not None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headwater.pipeline.audit import checksum
-from headwater.pipeline.delta import File, Table
 from headwater.pipeline.parquet import footer_bounds, plain
 from headwater.pipeline.plain import PlainTable
+from headwater.pipeline.stored import File, StoredTable
 
 _READ_ROWS = 32_768
 
@@ -39,11 +39,11 @@ def offset_bounds(file: File, name: str = "offset") -> tuple[int | None, int | N
     return footer_bounds(file.path, name) if file.path.exists() else (None, None)
 
 
-def stored(path: Path) -> Table | PlainTable:
+def stored(path: Path) -> StoredTable | PlainTable:
     """The table in a directory, however it was written."""
     files = PlainTable(path)
     if files.exists:
         return files
-    table = Table(path)
+    table = StoredTable(path)
     table.delta()  # or an error that says that it is missing
     return table

@@ -15,7 +15,7 @@ from pandas.util import hash_array
 from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.files import file_batches, overlapping
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.delta import Table
+from headwater.pipeline.stored import StoredTable
 
 _STAMP = pa.timestamp("us", tz="UTC")
 #: Keys, times in microseconds, offsets.
@@ -25,7 +25,7 @@ Rows = tuple[Any, Any, Any]
 class Keys:
     """Those of one contract. Windows have to be asked for in their order."""
 
-    def __init__(self, silver: Table, contract: Contract) -> None:
+    def __init__(self, silver: StoredTable, contract: Contract) -> None:
         self._silver = silver
         self._columns = [contract.field(name).column for name in contract.key]
         self._window = contract.dedupe_window * 1e6

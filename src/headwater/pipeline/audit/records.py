@@ -27,9 +27,9 @@ from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.batches import Batch, Batches
 from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
-from headwater.pipeline.delta import File, Table
 from headwater.pipeline.plain import PlainTable
 from headwater.pipeline.retention import kept_from
+from headwater.pipeline.stored import File, StoredTable
 from headwater.spark.broker import Broker, Selection
 
 RANGE = 100_000
@@ -63,7 +63,7 @@ class Bounds:
 
 
 def bounds_of(
-    broker: Broker, bronze: Table | PlainTable, batches: Batches
+    broker: Broker, bronze: StoredTable | PlainTable, batches: Batches
 ) -> tuple[Bounds, list[str]]:
     """What there is to compare, and what is to be said about the rest."""
     files, remarks = bronze.files(), []
@@ -73,7 +73,7 @@ def bounds_of(
     highs = [high for _, high in bounds if high is not None]
     known = [] if batches.first is None else [batches.first]
     start = min([*lows, *known, *([log.start] if lows else [])], default=log.end)
-    if (kept := kept_from(bronze) if isinstance(bronze, Table) else 0) > start:
+    if (kept := kept_from(bronze) if isinstance(bronze, StoredTable) else 0) > start:
         start = kept
         remarks.append(f"rows of bronze before the offset {start} were deleted by its retention")
     end = max([*(high + 1 for high in highs), batches.end or 0, start])
@@ -92,7 +92,7 @@ def bounds_of(
 
 def compare(
     broker: Broker,
-    bronze: Table | PlainTable,
+    bronze: StoredTable | PlainTable,
     bounds: Bounds,
     progress: Progress = lambda rows: None,
 ) -> Outcome:

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.delta import Table
-from headwater.pipeline.files import dataset_of
 from headwater.pipeline.retention import kept_from
+from headwater.pipeline.stored import StoredTable
 
 _NEVER = 2**62
 
@@ -46,7 +45,7 @@ class Repeats:
 
     def __init__(self, tables: Path, contract: Contract, redriven: bool) -> None:
         self._contract, self._redriven = contract, redriven
-        self._silver = Table(tables / contract.table)
+        self._silver = StoredTable(tables / contract.table)
         self._window = round(contract.dedupe_window * 1e6)
 
     def judge(self, records: Mapping[Arrival, tuple[Any, ...]]) -> Judged:
@@ -96,7 +95,7 @@ class Repeats:
     def _rows(self, columns: list[str]) -> Any:
         """All of silver. Without a condition: pyarrow cannot compare texts with the bounds of files
         that deltalake has written anew."""
-        batches = dataset_of(self._silver.delta(), self._silver.path).scanner(columns).to_batches()
+        batches = self._silver.dataset().scanner(columns).to_batches()
         return (each for each in batches if len(each))
 
 

@@ -14,15 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.pipeline.audit.checkpoint import finished_end
 from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
 from headwater.pipeline.audit.keys import Keys
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
 from headwater.pipeline.audit.repeats import Arrival, Repeats
 from headwater.pipeline.contracts import Contract, Record, contract_of, verdict_of
 from headwater.pipeline.contracts.values import microseconds_of
-from headwater.pipeline.delta import Table
-from headwater.pipeline.layout import REDRIVE, REDRIVEN
+from headwater.pipeline.layout import CHECKPOINTS, CONTRACTS_QUERY, REDRIVE, REDRIVEN
 from headwater.pipeline.retention import kept_from
+from headwater.pipeline.stored import StoredTable
 
 WINDOW = 4_000_000
 #: Tables that all contracts share; rows say whose they are.
@@ -40,7 +41,7 @@ class Tally:
     keys: Keys | None
     #: Retention has deleted rows before this offset.
     start: int = 0
-    #: Behind the last offset that one of its tables has: what is newer is lag.
+    #: Behind the last offset that its tables have seen: what is newer is lag.
     end: int = 0
     records: int = 0
     newer: int = 0
@@ -54,7 +55,7 @@ class Tally:
     def outcome(self) -> Outcome:
         told = {
             "duplicates by key were left out": self.left_out,
-            "records are newer than the last row": self.newer,
+            "records are newer than what its tables have seen": self.newer,
             f"records are before the offset {self.start}, and retention has deleted rows of that "
             "time": self.expired,
             "records may repeat a row that retention has deleted": self.unknown,
@@ -78,7 +79,7 @@ def compare(
     """One outcome for each contract; offsets of bronze are from `start` to before `end`."""
     if not contracts:
         return []
-    bronze = Table(tables / "bronze")
+    bronze = StoredTable(tables / "bronze")
     tallies = _tallies(tables, contracts)
     for low in range(start, end, WINDOW):
         window = _Window(bronze, contracts, low, min(low + WINDOW, end), progress)
@@ -88,13 +89,13 @@ def compare(
 
 
 def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[Tally]:
-    redriven = Table(tables / QUARANTINE).last_batch(REDRIVE) is not None
+    redriven = StoredTable(tables / QUARANTINE).last_batch(REDRIVE) is not None
     return [
         Tally(
             each,
             Repeats(tables, each, redriven),
-            None if redriven else Keys(Table(tables / each.table), each),
-            max(kept_from(Table(tables / name)) for name in (each.table, *SHARED)),
+            None if redriven else Keys(StoredTable(tables / each.table), each),
+            max(kept_from(StoredTable(tables / name)) for name in (each.table, *SHARED)),
             _end(tables, each),
         )
         for each in contracts
@@ -102,11 +103,15 @@ def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[Tally]:
 
 
 def _end(tables: Path, contract: Contract) -> int:
-    """Behind the last offset that the tables of contracts have. They are fed by one query, so what
-    one of them has seen all have seen."""
+    """Behind the last offset that the tables of contracts have seen. They are fed by one query, but
+    get their rows of a batch one after the other; only its checkpoint says when all have them.
+    Where there is none, the newest row has to do."""
+    found = finished_end(tables.parent / CHECKPOINTS / CONTRACTS_QUERY)
+    if found is not None:
+        return found
     found = 0
     for name, column in ((contract.table, "_offset"), *((each, "offset") for each in SHARED)):
-        table = Table(tables / name)
+        table = StoredTable(tables / name)
         if table.exists:
             highs = [offset_bounds(each, column)[1] for each in table.files()]
             found = max([found, *(high + 1 for high in highs if high is not None)])
@@ -118,7 +123,7 @@ class _Window:
 
     def __init__(
         self,
-        bronze: Table,
+        bronze: StoredTable,
         contracts: Sequence[Contract],
         low: int,
         high: int,
@@ -151,7 +156,7 @@ class _Window:
         found = np.zeros(self._high - self._low, np.uint8)
         for rows in _rows_of(tables, tally.contract, self._low, self._high):
             np.add.at(found, rows - self._low, 1)
-        tally.newer += int((mine & (offsets >= tally.end)).sum())
+        tally.newer += int((mine & (offsets >= tally.end) & (found == 0)).sum())
         tally.expired += int((mine & (offsets < tally.start)).sum())
         wanted = mine & (offsets >= tally.start) & (offsets < tally.end)
         absent = offsets[wanted & (found == 0)]
@@ -200,12 +205,14 @@ def _number(contracts: Sequence[Contract], topic: str) -> int:
 
 def _rows_of(tables: Path, contract: Contract, low: int, high: int) -> Iterator[Any]:
     """The offsets of a range that its tables have."""
-    yield from _offsets(Table(tables / contract.table), "_offset", None, low, high)
+    yield from _offsets(StoredTable(tables / contract.table), "_offset", None, low, high)
     for name in SHARED:
-        yield from _offsets(Table(tables / name), "offset", contract.name, low, high)
+        yield from _offsets(StoredTable(tables / name), "offset", contract.name, low, high)
 
 
-def _offsets(table: Table, column: str, whose: str | None, low: int, high: int) -> Iterator[Any]:
+def _offsets(
+    table: StoredTable, column: str, whose: str | None, low: int, high: int
+) -> Iterator[Any]:
     if not table.exists:
         return
     columns = [column] if whose is None else [column, "contract"]

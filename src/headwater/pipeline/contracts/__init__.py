@@ -5,7 +5,8 @@ model.py         what a contract says, and every key that it may have
 reading.py       contracts from YAML, with errors that name the line
 document.py      JSON, strictly
 checks.py        the verdict over one record: the definition
-fits.py          which of many records certainly fit, quickly
+fits.py          which of many records certainly fit, quickly; columns.py: their columns
+patterns.py      regular expressions for texts
 judge.py         the verdict over many records, as rows of tables
 evolution.py     columns that nobody declared
 repeats.py       keys that were there before

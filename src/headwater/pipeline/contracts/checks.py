@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from headwater.pipeline.contracts import document
+from headwater.pipeline.contracts import document, patterns
 from headwater.pipeline.contracts.kinds import Kind
 from headwater.pipeline.contracts.model import Contract, Field, Unknown, contract_of
 from headwater.pipeline.contracts.values import date_of, time_of, time_since
@@ -260,7 +260,7 @@ def _broken_rules(field: Field, value: Any) -> Iterator[tuple[str, str]]:
     low, high = field.minimum, field.maximum
     if (low is not None and value < low) or (high is not None and value > high):
         yield "range", field.range_words()
-    if field.pattern is not None and not re.fullmatch(field.pattern, value, re.ASCII):
+    if field.pattern is not None and not patterns.matches(field.pattern, value):
         yield "pattern", pattern_words(field)
     if field.one_of is not None and value not in field.one_of:
         yield "one_of", field.choice_words()
@@ -271,7 +271,7 @@ def pattern_words(field: Field) -> str:
 
 
 def _broken_length(field: Field, value: str | list[Any]) -> Iterator[tuple[str, str]]:
-    least, most = field.min_length, field.longest
+    least, most = field.min_length, field.max_length
     if (least is not None and len(value) < least) or (most is not None and len(value) > most):
         yield "length", field.length_words()
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.pipeline.contracts.checks import Record, Verdict, verdict_of
+from headwater.pipeline.contracts.columns import STAMP, arrow_type
 from headwater.pipeline.contracts.evolution import Evolution, News
-from headwater.pipeline.contracts.fits import STAMP, Fits, Unreadable, arrow_type
+from headwater.pipeline.contracts.fits import Fits, Unreadable
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.direct import dates
 
@@ -56,7 +57,7 @@ _OWN = pa.schema(
         _DATE,
     ]
 )
-_CHUNK, _FEW = 8192, 32
+_CHUNK, _CHUNK_BYTES, _FEW = 8192, 8 << 20, 32
 # When so many times not even a few records could be read, the others are left to checks.py as well.
 _PATIENCE = 8
 # So many records are looked at before fields that nobody knew get a column; and first so many.
@@ -180,7 +181,7 @@ class _Bench:
             return
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         places = np.flatnonzero(self._fits.candidates(values).to_numpy(zero_copy_only=False))
-        waiting = [places[at : at + _CHUNK] for at in range(0, len(places), _CHUNK)][::-1]
+        waiting = _chunks(places, values)[::-1]
         failures = 0
         while waiting and failures < _PATIENCE:
             chunk = waiting.pop()
@@ -298,6 +299,15 @@ def _joined(parts: list[_Part]) -> _Part | None:
         return _Part(at, typed, times)
     order = np.argsort(at)
     return _Part(at[order], typed.take(order), times.take(order))
+
+
+def _chunks(places: Any, values: Any) -> list[Any]:
+    """Places of records that are read at once: not too many, nor too large together."""
+    sizes = pc.binary_length(values).to_numpy()[places]
+    by_count = np.arange(len(places)) // _CHUNK
+    by_size = np.cumsum(sizes, dtype=np.int64) // _CHUNK_BYTES
+    cuts = np.flatnonzero(np.diff(by_count) | np.diff(by_size)) + 1
+    return [each for each in np.split(places, cuts) if len(each)]
 
 
 def _without(chunk: Any, row: int | None) -> list[Any]:

@@ -26,10 +26,6 @@ OWN_COLUMNS = (
     "_rest",
     "date",
 )
-#: Values that are checked by a pattern are at most so long, unless max_length says otherwise: a
-#: pattern may take very long for a long text.
-PATTERN_LENGTH = 1024
-MOST_PATTERN_LENGTH = 4096
 MOST_BYTES = 16 * 1024 * 1024
 #: Objects and arrays in each other. Spark's parser would run out of stack far above.
 MOST_DEPTH = 64
@@ -120,15 +116,16 @@ FIELD = (
     Key("required", "`true` or `false`", "`false`", "Whether it has to be there and not be null."),
     Key("min", "a value of the type", "", "The smallest allowed value."),
     Key("max", "a value of the type", "", "The largest allowed value."),
-    Key("pattern", "a regular expression", "", "Matches the whole text. For strings."),
+    Key(
+        "pattern",
+        "a regular expression",
+        "",
+        "Matches the whole text. For strings. It is one of RE2: without `(?=…)` and `\\1`, and "
+        "never slow.",
+    ),
     Key("one_of", "a list of values", "", "All allowed values."),
     Key("min_length", "a whole number", "", "The fewest characters, or items of an array."),
-    Key(
-        "max_length",
-        "a whole number",
-        f"`{PATTERN_LENGTH}` if there is a pattern",
-        "The most characters, or items of an array.",
-    ),
+    Key("max_length", "a whole number", "", "The most characters, or items of an array."),
     Key("unit", "`s`, `ms` or `us`", "", "The timestamp is a number since 1970, of this unit."),
     Key("fields", "fields by name", "", "The fields of a struct, or of an array's structs."),
     Key("column", "a name", "the name of the field", "What the column is called."),
@@ -170,12 +167,6 @@ class Field:
     fields: "tuple[Field, ...]" = ()
     doc: str = ""
 
-    @property
-    def longest(self) -> int | None:
-        if self.max_length is None and self.pattern is not None:
-            return PATTERN_LENGTH
-        return self.max_length
-
     def range_words(self) -> str:
         low, high = _shown(self.minimum), _shown(self.maximum)
         if self.minimum is None:
@@ -184,7 +175,7 @@ class Field:
 
     def length_words(self) -> str:
         what = "items" if self.kind.name == "array" else "characters"
-        least, most = self.min_length, self.longest
+        least, most = self.min_length, self.max_length
         if least is None:
             return f"at most {most} {what}"
         return f"at least {least} {what}" if most is None else f"{least} to {most} {what}"

@@ -12,13 +12,12 @@ import yaml
 
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.filters import RegexFilter
-from headwater.pipeline.contracts import kinds
+from headwater.pipeline.contracts import kinds, patterns
 from headwater.pipeline.contracts.kinds import Kind
 from headwater.pipeline.contracts.model import (
     CONTRACT,
     FIELD,
     MOST_BYTES,
-    MOST_PATTERN_LENGTH,
     OWN_COLUMNS,
     Contract,
     Field,
@@ -32,8 +31,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.IGNORECASE)
 _FIELD_NAME = re.compile(r"[^'\"`\\\[\]\x00-\x1f]{1,128}")
 _ORDERED = ("long", "double", "decimal", "timestamp", "date")
 _KEY_KINDS = ("string", "long", "boolean", "timestamp", "date", "decimal")
-#: What other readers of a contract than Python do not have, or read in another way.
-_FOREIGN = re.compile(r"\(\?[P(#]|\\Z|&&|\(\?[^:=!<)]*[LuaUdx]|\[[^\]\\]*\[")
 
 
 def load(directory: Path | str) -> tuple[Contract, ...]:
@@ -304,8 +301,6 @@ def _check_field(made: Field, parts: Mapping[str, _Part], part: _Part) -> None:
         parts["unit"].fail("only a timestamp has a unit; take it out")
     if made.minimum is not None and made.maximum is not None and made.minimum > made.maximum:
         parts["min"].fail("min is larger than max; exchange them")
-    if made.pattern and (made.longest or 0) > MOST_PATTERN_LENGTH:
-        parts["max_length"].fail(f"with a pattern it is at most {MOST_PATTERN_LENGTH}")
 
 
 def _bound(part: _Part, kind: Kind) -> Any:
@@ -367,12 +362,8 @@ def _pattern(part: _Part, kind: Kind) -> str:
     if kind.name != "string":
         part.fail(f"a {kind} has no pattern; take it out")
     pattern = part.text("a regular expression")
-    try:
-        re.compile(pattern, re.ASCII)
-    except re.error as error:
-        part.fail(f"this is not a regular expression: {error}")
-    if _FOREIGN.search(pattern):
-        part.fail("use only what all regular expressions have: no (?P…), \\Z, && or [ in [ ]")
+    if wrong := patterns.problem(pattern):
+        part.fail(f"this is not a regular expression of RE2: {wrong}")
     return pattern
 
 

@@ -31,17 +31,17 @@ from headwater.pipeline.contracts.source import (
     Files,
     Tables,
 )
-from headwater.pipeline.delta import Table
 from headwater.pipeline.direct import DIGEST
 from headwater.pipeline.flows import Addition, Direct
+from headwater.pipeline.layout import CONTRACTS_QUERY
 from headwater.pipeline.pieces import Found, Piece
 from headwater.pipeline.settings import connection, setting
+from headwater.pipeline.stored import StoredTable
 from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEY = "contracts"
 MOST_OFFSETS = 500_000
 MOST_BYTES = "256MiB"
 
@@ -140,7 +140,7 @@ class Layer:
 
     def _remembered(self, contract: Contract, first: int) -> Seen:
         """The keys that a table has and that records from `first` on may repeat."""
-        seen, table = Seen(contract.dedupe_window), Table(self._directory / contract.table)
+        seen, table = Seen(contract.dedupe_window), StoredTable(self._directory / contract.table)
         if table.exists:
             oldest = first - round(contract.dedupe_window * 1e6)
             rows = table.rows(
@@ -190,7 +190,7 @@ def _register(layer: Layer, name: str, comment: str, properties: Mapping[str, st
         return layer.rows(SparkSession.active(), name)
 
     function: Any = table
-    function.direct = Direct(KEY, layer.stream, layer.taken)
+    function.direct = Direct(CONTRACTS_QUERY, layer.stream, layer.taken)
     dp.table(
         name=name,
         comment=comment,

@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("--only", choices=TORTURES, help="one; without it, those without Spark")
     parser.add_argument("--cycles", type=int, default=50, help="how often to kill the broker")
-    parser.add_argument("--seconds", type=float, default=2.0, help="at most so long between kills")
+    parser.add_argument("--seconds", type=float, default=6.0, help="at most so long between kills")
     options = parser.parse_args()
     for name in [options.only] if options.only else BY_DEFAULT:
         with tempfile.TemporaryDirectory(prefix="headwater-torture-") as directory:

@@ -98,7 +98,7 @@ class Server:
             if flight is not None:
                 server.addresses.append(("flight", *await flight.start()))
             if console is not None:
-                server.addresses.append(("console", *console.start()))
+                server.addresses.append(("console", *await console.start()))
         except BaseException:
             await server.stop()
             raise

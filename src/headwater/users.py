@@ -84,12 +84,14 @@ class Users:
             raise HeadwaterError(f"{self._path} cannot be read; mend it or move it away") from None
 
     @property
-    def version(self) -> int:
-        """Changes when the file does."""
+    def version(self) -> tuple[int, ...]:
+        """Changes when the file does, also twice within one tick of the file system's clock: it is
+        another file each time."""
         try:
-            return self._path.stat().st_mtime_ns
+            found = self._path.stat()
         except FileNotFoundError:
-            return 0
+            return ()
+        return found.st_mtime_ns, found.st_ino, found.st_size
 
     def add(self, name: str, role: str, password: str | None = None) -> User:
         if not is_client_id(name):

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -86,6 +88,18 @@ def test_it_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
     for _ in eventually():
         if not Path(f"/proc/{child}").exists():
             break
+
+
+def test_an_address_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """As after a kill: the console of the broker before has it until it notices."""
+    taken = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    letting_go = threading.Timer(1.5, taken.close)
+    letting_go.start()
+    with console_of(tmp_path / "data", HEADWATER_LISTEN_CONSOLE=address) as broker:
+        letting_go.join()
+        with client_of(broker) as client:
+            assert client.get("/healthz").status_code == 200
 
 
 def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:

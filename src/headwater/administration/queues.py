@@ -15,6 +15,8 @@ from headwater.control import Handler, find
 
 FRESH_SECONDS = 1.0
 COST_FACTOR = 50
+# A machine that was busy for a moment is no reason to show old figures for long.
+LONGEST_SECONDS = 10.0
 # What waits is counted for so long, for each queue of a page.
 COUNT_SECONDS = 0.1
 MOST_LETTERS = 100
@@ -99,7 +101,8 @@ class QueueDesk:
         try:
             self._summaries = await self._overview.queues(COUNT_SECONDS)
             now = time.monotonic()
-            self._next_at = now + max(FRESH_SECONDS, COST_FACTOR * (now - began))
+            pause = max(FRESH_SECONDS, COST_FACTOR * (now - began))
+            self._next_at = now + min(pause, LONGEST_SECONDS)
         finally:
             self._counting = None
 

@@ -98,16 +98,15 @@ class TopicDesk:
     async def _survey(self) -> None:
         try:
             began, self._surveyed_end = time.monotonic(), self._broker.engine.watermark
-            self._entries = await asyncio.to_thread(self._count, began - self._surveyed_at)
+            self._entries, cost = await asyncio.to_thread(self._count, began - self._surveyed_at)
             self._surveyed_at = began
-            now = time.monotonic()
-            self._next_at = now + max(FRESH_SECONDS, COST_FACTOR * (now - began))
+            self._next_at = time.monotonic() + max(FRESH_SECONDS, COST_FACTOR * cost)
         finally:
             self._surveying = None
 
-    def _count(self, seconds: float) -> dict[str, Entry]:
-        """In a thread."""
-        before = self._entries
+    def _count(self, seconds: float) -> tuple[dict[str, Entry], float]:
+        """In a thread; and how long that took, without what others have taken meanwhile."""
+        before, began = self._entries, time.thread_time()
         found = {}
         for name, topic in self._broker.engine.topics().items():
             old = before.get(name)
@@ -120,7 +119,7 @@ class TopicDesk:
                 topic.first,
                 topic.last,
             )
-        return found
+        return found, time.thread_time() - began
 
     def _page(self, wish: Wish) -> Page[Entry]:
         text = wish.q.lower()

@@ -173,6 +173,8 @@ class Cursor(ABC):
             return
         finally:
             self._done_reading()
+        if not batches or batches[0].offset >= self._engine.start:
+            self._count_lost()  # retention may have come in between
         for batch in batches:
             self._position = max(self._position, batch.offset)
             if self._closed or not self._offer(batch):

@@ -82,7 +82,7 @@ class Access:
         self._attempts = Attempts()
         self._hashing = asyncio.Semaphore(HASHING)
         self._known: dict[str, User] = {}
-        self._version = -1
+        self._version: tuple[int, ...] | None = None
 
     @property
     def known(self) -> dict[str, User]:

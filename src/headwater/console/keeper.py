@@ -5,10 +5,12 @@ when the broker starts, and stays the same whatever becomes of the child.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
 import sys
+import time
 from asyncio.subprocess import Process
 from dataclasses import replace
 
@@ -23,6 +25,7 @@ LONGEST_DELAY = 10.0
 # One that has run for so long was no failure from the start.
 GOOD_SECONDS = 30.0
 FAREWELL_SECONDS = 2.0
+TAKEN_SECONDS = 3.0
 
 
 class Keeper:
@@ -33,22 +36,32 @@ class Keeper:
         self._child: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> tuple[str, int]:
+    async def start(self) -> tuple[str, int]:
         """Listen, and start the process; returns the address."""
         host, port = self._settings.host, self._settings.port
         try:
-            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            self._listening = await self._listen(host, port)
         except OSError as error:
             raise HeadwaterError(
                 f"cannot listen for console on {host}:{port}: {error.strerror}; "
                 'choose another address with [listen] console = "host:port"'
             ) from None
-        self._listening = listening
-        bound = listening.getsockname()
+        bound = self._listening.getsockname()
         self._settings = replace(self._settings, host=host, port=bound[1])
         self._task = asyncio.get_running_loop().create_task(self._keep())
         return host, bound[1]
+
+    async def _listen(self, host: str, port: int) -> socket.socket:
+        """After a crash, the console of the broker before has the address for a moment longer."""
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        until = time.monotonic() + TAKEN_SECONDS
+        while True:
+            try:
+                return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(0.05)
 
     async def stop(self) -> None:
         if self._task is not None:

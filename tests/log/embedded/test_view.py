@@ -46,6 +46,20 @@ def test_a_view_outlives_sealing_and_retention(
     store.close()
 
 
+def test_a_view_finds_its_way_back_when_all_it_knew_was_dropped(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_bytes=3_000)
+    fill(store, 5)
+    view = View.open(tmp_path)
+    known = view.end
+    written = fill(store, 20)
+    store.retain(store.segments[-1].size, None)
+    assert store.start > known
+    view.refresh()
+    assert (view.start, view.end) == (store.start, store.end)
+    assert contents(view) == [m for m in written if m.offset >= store.start]
+    store.close()
+
+
 def test_what_is_being_written_is_not_shown(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     written = fill(store, 3)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.errors import LogError
+from headwater.errors import LogDamaged, LogError
 from headwater.log.embedded import recovery
 from headwater.log.embedded import segment as segments
 from headwater.log.embedded.file import File
@@ -46,10 +46,16 @@ class View(Log):
                 recovery.extend(active, self._identity)
             if not newer:
                 return
-            following = _scan(newer[0], self._identity)
-            if following is None:
+            try:
+                following = _scan(newer[0], self._identity)
+                if following is None:
+                    return
+                recovery.check_contiguous([active, following])
+            except (FileNotFoundError, LogDamaged):
+                if active.path.exists():
+                    raise
+                self._refresh()  # retention has dropped all that is known here
                 return
-            recovery.check_contiguous([active, following])
             self._segments = (*self._segments, following)
 
     def first_timestamp(self) -> int | None:

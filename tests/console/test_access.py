@@ -1,5 +1,6 @@
 """Who may do what, and what browsers cannot be tricked into."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.console.routes import lists, live, messages, queues, users
 from headwater.users import FILE, Users
 from tests.console.stand import MARK, Events, client_of, console_of, events, publish
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
@@ -138,6 +140,21 @@ def test_a_user_that_is_removed_is_out_at_once(guarded: BrokerProcess) -> None:
             assert temp.get("/api/v1/me").status_code == 401
         names = {each["name"] for each in operator.get("/api/v1/users").json()["items"]}
         assert names == set(ROLES)
+
+
+def test_no_thread_looks_at_sessions() -> None:
+    """The framework would run whatever is not `async` in one; and a user that was removed had two
+    of them forget the same session."""
+    routers = [each.router for each in (users, live, messages, queues, lists)]
+    found = [call for each in routers for route in each.routes for call in called(route.dependant)]
+    assert len(found) > 50
+    assert all(map(inspect.iscoroutinefunction, found))
+
+
+def called(dependant: Any) -> Iterator[Any]:
+    yield dependant.call
+    for each in dependant.dependencies:
+        yield from called(each)
 
 
 def texts(stream: Events) -> list[str]:

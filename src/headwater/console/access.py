@@ -155,6 +155,6 @@ class Access:
             return None
         user = self.known.get(known.name)
         if user is None or user.created != known.created or known.until <= time.time():
-            del self._sessions[session]
+            self._sessions.pop(session, None)
             return None
         return user

@@ -28,9 +28,17 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def broker_of(request: Request) -> Broker:
+# What is not `async` here, the framework would run in a thread: slower, and beside others who look
+# at the same sessions.
+
+
+async def _the_broker(request: Request) -> Broker:
     broker: Broker = request.app.state.broker
     return broker
+
+
+async def _the_access(request: Request) -> Access:
+    return access_of(request)
 
 
 def access_of(request: Request) -> Access:
@@ -53,7 +61,7 @@ def _note(request: Request, identity: Identity) -> None:
 
 
 def _allow(role: Role) -> Any:
-    def allow(request: Request) -> Identity:
+    async def allow(request: Request) -> Identity:
         identity = access_of(request).identify(request)
         if identity.role < role:
             raise ApiError(403, "forbidden", f"this is for users with the role {role.name}")
@@ -67,15 +75,15 @@ def _allow(role: Role) -> Any:
 Viewer = Annotated[Identity, _allow(Role.viewer)]
 Reader = Annotated[Identity, _allow(Role.reader)]
 Operator = Annotated[Identity, _allow(Role.operator)]
-TheBroker = Annotated[Broker, Depends(broker_of)]
-TheAccess = Annotated[Access, Depends(access_of)]
+TheBroker = Annotated[Broker, Depends(_the_broker)]
+TheAccess = Annotated[Access, Depends(_the_access)]
 
 
-def _topic(topic: Annotated[str, Path(description="percent-encoded, `/` as `%2F`")]) -> str:
+async def _topic(topic: Annotated[str, Path(description="percent-encoded, `/` as `%2F`")]) -> str:
     return name_of(topic)
 
 
-def _queue(name: Annotated[str, Path(description="percent-encoded, `/` as `%2F`")]) -> str:
+async def _queue(name: Annotated[str, Path(description="percent-encoded, `/` as `%2F`")]) -> str:
     return name_of(name)
 
 
@@ -83,7 +91,7 @@ TopicName = Annotated[str, Depends(_topic)]
 QueueName = Annotated[str, Depends(_queue)]
 
 
-def _listing(
+async def _listing(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(max_length=8192)] = None,
     sort: Annotated[

@@ -58,7 +58,7 @@ def log_in(browser: Browser, scene: Scene) -> Iterator[LogIn]:
 
     yield as_
     context.close()
-    assert watch.problems == []
+    assert watch.problems == [], scene.broker.log[-4000:]
 
 
 def enter(page: Page, name: str, password: str) -> None:

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
 # The shell's way: the real thing in a process of its own, because a process has one Java for life.
 PROGRAM = """
 import sys
+import tempfile
 from pathlib import Path
 from headwater.spark import session
 
@@ -249,6 +251,13 @@ def test_the_cores_of_a_master(master: str, cores: int | None) -> None:
 def test_a_path_with_a_space_is_one_option(tmp_path: Path) -> None:
     ours = settings(tmp_path / "a b", tmp_path / "a b" / "run")
     assert f'"-Djava.io.tmpdir={tmp_path}/a b/run"' in ours["spark.driver.defaultJavaOptions"]
+
+
+def test_executors_elsewhere_have_their_own_directories(tmp_path: Path) -> None:
+    here, elsewhere = settings(tmp_path, tmp_path / "run", cores=2), settings(tmp_path, tmp_path)
+    assert here["spark.local.dir"] == str(tmp_path / "run")
+    assert "spark.local.dir" not in elsewhere
+    assert elsewhere["spark.python.unix.domain.socket.dir"] == tempfile.gettempdir()
 
 
 def test_sockets_go_elsewhere_if_their_path_would_be_too_long(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The data pipeline: topics become tables, on Spark.
 
     project.py       what a project is: spark-pipeline.yml
-    delta.py         tables on disk, written exactly once; parquet.py reads their files' footers
+    delta.py         tables on disk, written exactly once; stored.py reads them, parquet.py the
+                     footers of their files
     plain.py         tables that are plain files
     bronze.py        every record of the log
     contracts/       records that fit a contract become typed rows, the others are kept apart

@@ -114,7 +114,8 @@ def settings(
         ),
         # Batches go to and from Python's workers without the detour over TCP: the largest gain.
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(_socket_directory(run)),
+        # Executors elsewhere do not have the directory of this session, but the system's.
+        "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
         # Checkpoints are written several times in each micro-batch. Without this, every file gets
         # a second one with its checksum. (fs.file.impl would say the same, but breaks RocksDB.)
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
@@ -122,17 +123,18 @@ def settings(
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        "spark.local.dir": str(run),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         # Few words, and no port that nobody asked for.
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
-        **({} if cores is None else _local_settings(cores)),
+        **({} if cores is None else _local_settings(cores, run)),
     }
 
 
-def _local_settings(cores: int) -> dict[str, str]:
+def _local_settings(cores: int, run: Path) -> dict[str, str]:
     return {
+        "spark.local.dir": str(run),
+        "spark.python.unix.domain.socket.dir": str(_socket_directory(run)),
         # Spark means 200, for a cluster. Each is a database of its own for every stateful operator,
         # and 200 of them on two cores make each micro-batch take many seconds.
         "spark.sql.shuffle.partitions": str(cores),

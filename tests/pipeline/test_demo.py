@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 
 from headwater.demo.broker import LOG_FILE
 from tests.e2e.process import eventually
+from tests.pipeline.scripts import run_reading
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -129,9 +130,7 @@ def shell(command: str, well: Callable[[str], bool] = bool, seconds: float = 0.0
     is not well, it is called again for so long."""
     until = time.monotonic() + seconds
     while True:
-        done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, timeout=120, env=ENVIRONMENT
-        )
+        done = run_reading(["bash", "-c", command], timeout=120, env=ENVIRONMENT)
         if done.returncode == 0 and well(done.stdout):
             return done.stdout
         assert time.monotonic() < until, f"{command}: {done.stdout}{done.stderr}"

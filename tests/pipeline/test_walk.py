@@ -19,11 +19,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.process import BrokerProcess
 from tests.generated_docs import ROOT
+from tests.pipeline.scripts import run_reading
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -106,14 +108,17 @@ class User:
         where = self._place / "where"
         if step.program == "bash":
             script = f"set -e\n{script}\npwd > {where}"
-        done = subprocess.run(
-            [step.program, "-c", script],
-            capture_output=True,
-            text=True,
-            cwd=self._directory,
-            env=self._environment,
-            timeout=600,
-        )
+        command = [step.program, "-c", script]
+        options: dict[str, Any] = {
+            "cwd": self._directory,
+            "env": self._environment,
+            "timeout": 600,
+        }
+        done: subprocess.CompletedProcess[str]
+        if step.program == "bash":  # only once: it may change something
+            done = subprocess.run(command, capture_output=True, text=True, **options)
+        else:
+            done = run_reading(command, **options)
         # A query that Spark has no process for on a busy machine says so, and tries again.
         assert done.returncode == 0 and "Traceback" not in done.stderr, f"{script}: {done.stderr}"
         self._directory = Path(where.read_text().strip())

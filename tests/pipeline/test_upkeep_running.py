@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater.pipeline.audit import Audit
-from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.delta import Table
+from headwater.pipeline.layout import AUDIT
 from headwater.pipeline.queries import next_offset
 from headwater.pipeline.retention import noted
 from tests.e2e.process import eventually

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.pipeline.contracts.source import NAME as CONTRACTS
-from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.delta import Table
 from headwater.pipeline.graph import Kind, Node
-from headwater.pipeline.layout import OFFSETS
+from headwater.pipeline.layout import AUDIT, OFFSETS
 from headwater.pipeline.names import Names
 from headwater.pipeline.project import Project
 from headwater.pipeline.publish import broker_of

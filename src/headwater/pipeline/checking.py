@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.delta import AUDIT
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
+from headwater.pipeline.layout import AUDIT
 from headwater.pipeline.names import Names
 from headwater.pipeline.project import Project
 from headwater.pipeline.remote import connected, reason

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
-#: The table that says which offsets each batch has brought into which table.
-AUDIT = "audit"
-
 _CONFIGURATION: Mapping[str, str | None] = {
     # How long a reader may take that holds on to an old version, a stream that was stopped too.
     "delta.deletedFileRetentionDuration": "interval 7 days",

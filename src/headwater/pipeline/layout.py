@@ -8,6 +8,8 @@ STAGING = "_staging"
 REDRIVE = "redrive"
 #: The table of records that left quarantine for their topic.
 REDRIVEN = "redriven"
+#: The table that says which offsets each batch has brought into which table.
+AUDIT = "audit"
 #: Where queries note how far they are, beside the tables; and the query of all contracts.
 CHECKPOINTS = "checkpoints"
 CONTRACTS_QUERY = "contracts"

@@ -20,9 +20,10 @@ from pyspark.pipelines.output import Sink
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline import publish
-from headwater.pipeline.delta import AUDIT, Table
+from headwater.pipeline.delta import Table
 from headwater.pipeline.flows import Direct
 from headwater.pipeline.graph import Graph, Kind, Node, sentence, told
+from headwater.pipeline.layout import AUDIT
 from headwater.pipeline.names import Names
 from headwater.pipeline.state import State, now
 from headwater.pipeline.stores import Store

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headwater.pipeline import state as states
-from headwater.pipeline.delta import AUDIT
+from headwater.pipeline.layout import AUDIT
 from headwater.pipeline.plain import PlainTable
 from headwater.pipeline.project import Project
 from headwater.pipeline.state import TableState, now

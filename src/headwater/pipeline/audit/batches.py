@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from headwater.pipeline.audit.model import Difference, Outcome
+from headwater.pipeline.layout import AUDIT
 from headwater.pipeline.stored import StoredTable
 
-AUDIT = "audit"
 BACKFILL = "backfill-"
 
 

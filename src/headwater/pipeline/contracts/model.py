@@ -27,7 +27,7 @@ OWN_COLUMNS = (
     "date",
 )
 MOST_BYTES = 16 * 1024 * 1024
-#: Objects and arrays in each other. Spark's parser would run out of stack far above.
+#: Objects and arrays in each other. Parsers run out of stack somewhere far above.
 MOST_DEPTH = 64
 MOST_NUMBER_LENGTH = 1000
 
@@ -239,7 +239,7 @@ class Topics:
 
     @property
     def regex(self) -> str:
-        """A pattern for the whole topic, for PCRE and for Java."""
+        """A PCRE pattern for the whole topic."""
         if self.pattern is not None:
             return f"(?:{self.pattern})"
         return "(?:" + "|".join(re.sub(r"([^\w/])", r"\\\1", each) for each in self.names) + ")"

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
-from headwater.pipeline import settings
 from headwater.pipeline.contracts import model
 from headwater.pipeline.contracts.model import Key
+from headwater.pipeline.project import settings
 from headwater.spark import options
 
 ROOT = Path(__file__).parent.parent

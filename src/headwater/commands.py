@@ -14,7 +14,7 @@ from typing import Protocol
 from headwater.errors import Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Run
-from headwater.queues import QueueSpec
+from headwater.queue_spec import QueueSpec
 from headwater.traffic import Meter
 
 

@@ -6,7 +6,7 @@ from headwater.broker.broker import Broker
 from headwater.commands import Acknowledge, Command, Consume, Publish, Subscription
 from headwater.errors import Refusal
 from headwater.message import Batch, Run
-from headwater.queues import QueueSpec
+from headwater.queue_spec import QueueSpec
 from headwater.traffic import Meter
 
 KEY = ("queue", "")

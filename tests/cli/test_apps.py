@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.apps import FILE, Apps
 from headwater.cli import app
 from headwater.control.server import Handler
 from headwater.errors import HeadwaterError
+from headwater.identity.apps import FILE, Apps
 from tests.control.helpers import serving
 
 

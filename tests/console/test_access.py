@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from headwater.console.routes import lists, live, messages, queues, users
-from headwater.users import FILE, Users
+from headwater.identity.users import FILE, Users
 from tests.console.stand import MARK, Events, client_of, console_of, events, publish
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
 

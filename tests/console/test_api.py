@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headwater.broker.taps import ROWS_PER_SECOND
+from headwater.admin.taps import ROWS_PER_SECOND
 from headwater.client import PrismClient
 from headwater.console.events import PATIENCE_SECONDS
 from headwater.console.live import PAGE_SECONDS

@@ -9,7 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 
-from headwater.users import FILE, Users
+from headwater.identity.users import FILE, Users
 from tests.console.stand import client_of, console_of, publish
 from tests.e2e.process import BrokerProcess
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from headwater.logs import BURST, WINDOW_SECONDS
-from headwater.users import FILE, Users
+from headwater.identity.users import FILE, Users
+from headwater.logging_setup import BURST, WINDOW_SECONDS
 from tests.console.stand import MARK, client_of, console_of, publish
 from tests.e2e.process import BrokerProcess, eventually
 

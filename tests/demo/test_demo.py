@@ -24,7 +24,7 @@ from headwater.demo import records
 from headwater.demo.broker import choose_ports, free_ports
 from headwater.demo.show import Show
 from headwater.pipeline.contracts import Record, load, verdict
-from headwater.spark.broker import Broker, Selection
+from headwater.spark.flight_client import Broker, Selection
 from headwater.units import Address
 from tests.e2e.process import eventually
 

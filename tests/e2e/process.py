@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headwater.broker import ledger
+from headwater.broker.queues import ledger
 from headwater.protocols import REGISTRY, bpsp, psmb
 
 #: Seconds that anything may take on a machine that has much else to do. A test that passes never

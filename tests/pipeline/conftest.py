@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline import project as projects
-from headwater.pipeline.delta import Table
-from headwater.pipeline.runner import Runner
+from headwater.pipeline.project import project as projects
+from headwater.pipeline.run.runner import Runner
+from headwater.pipeline.tables.delta import Table
 from tests.spark.conftest import Stand, spark, stand
 
 __all__ = ["Stand", "Workbench", "spark", "stand", "table", "workbench"]

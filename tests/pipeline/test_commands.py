@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headwater.spark.broker import Broker
+from headwater.spark.flight_client import Broker
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client import BpspClient
 from headwater.spark import session
-from headwater.spark.broker import Broker
+from headwater.spark.flight_client import Broker
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 

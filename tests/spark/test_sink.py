@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
 from headwater.spark import sink
-from headwater.spark.broker import Broker, Committed, Log
+from headwater.spark.flight_client import Broker, Committed, Log
 from headwater.spark.options import Sink, parse
 from headwater.spark.sink import BatchWriter, Sieve, Staged
 from tests.e2e.process import BrokerProcess

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.errors import ConfigError, Disconnected, HeadwaterError, Refusal
 from headwater.spark import source
-from headwater.spark.broker import Broker, Log, Selection
+from headwater.spark.flight_client import Broker, Log, Selection
 from headwater.spark.options import Source, parse
 from headwater.spark.source import BatchReader, Range, StreamReader, _edges
 from tests.e2e.process import BrokerProcess, eventually, held_port

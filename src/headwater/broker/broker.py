@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from headwater.broker.cursor import Cursor
-from headwater.broker.dead import DeadLetters
-from headwater.broker.feed import Consumer
 from headwater.broker.peer import Peer
-from headwater.broker.queue import Queue
+from headwater.broker.queues.dead import DeadLetters
+from headwater.broker.queues.feed import Consumer
+from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import Repeats, is_remembered
 from headwater.broker.router import Router, Subscription
 from headwater.broker.subscriber import Subscriber
@@ -24,7 +24,7 @@ from headwater.commands import Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine, Settled
 from headwater.message import Batch, Run
-from headwater.queues import QueueSpec
+from headwater.queue_spec import QueueSpec
 
 logger = logging.getLogger(__name__)
 

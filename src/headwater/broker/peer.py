@@ -27,7 +27,7 @@ from headwater.message import Run
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
-    from headwater.broker.feed import Consumer
+    from headwater.broker.queues.feed import Consumer
 
 # Why a connection is not read from.
 LOG = "the log is behind"

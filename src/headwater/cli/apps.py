@@ -92,7 +92,7 @@ def _do(directory: Path, what: str, **arguments: Any) -> Any:
 
 def _do_on_disk(directory: Path, what: str, name: str = "") -> Any:
     """The same as the broker's handlers do."""
-    from headwater.apps import FILE, Apps
+    from headwater.identity.apps import FILE, Apps
 
     apps = Apps(directory / FILE)
     match what:

@@ -20,10 +20,10 @@ from headwater.cli.output import progress_bar, size_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.checking import Report
-    from headwater.pipeline.project import Project
-    from headwater.pipeline.upkeep import Done
-    from headwater.spark.broker import Broker
+    from headwater.pipeline.care.upkeep import Done
+    from headwater.pipeline.project.project import Project
+    from headwater.pipeline.run.check import Report
+    from headwater.spark.flight_client import Broker
 
 app = typer.Typer(
     help="From topics to tables, on Spark.",
@@ -64,7 +64,7 @@ MISSING = "the pipeline needs more packages: pip install 'headwater[spark]'"
 
 def load(project: Path | None, servers: str | None = None) -> "Project":
     try:
-        from headwater.pipeline import project as projects
+        from headwater.pipeline.project import project as projects
     except ImportError as error:
         raise HeadwaterError(f"{MISSING} ({error.name} is not there)") from None
     return projects.load(project, servers)
@@ -72,7 +72,7 @@ def load(project: Path | None, servers: str | None = None) -> "Project":
 
 def session(project: "Project", master: str, app_name: str = "") -> Any:
     """A Spark for a project, with its own settings."""
-    from headwater.pipeline.runner import SETTINGS, configure
+    from headwater.pipeline.run.runner import SETTINGS, configure
     from headwater.spark.session import session as spark_session
 
     given = {k: v for k, v in project.configuration.items() if k.startswith("spark.")}
@@ -100,11 +100,11 @@ def _end_with(spark: Any) -> None:
 
 def broker_of(project: "Project") -> "Broker":
     """The broker of a project, for a person who waits: it is not tried for long."""
-    from headwater.spark.broker import Broker
+    from headwater.spark.flight_client import Broker
     from headwater.spark.options import Sink, parse
 
     # In the end it is said once, as an error.
-    logging.getLogger("headwater.spark.broker").setLevel(logging.ERROR)
+    logging.getLogger("headwater.spark.flight_client").setLevel(logging.ERROR)
     names = ("servers", "token", "tls.enabled", "tls.caFile")
     given = {name: project.setting(name) for name in names}
     options = {name: value for name, value in given.items() if value}
@@ -134,7 +134,7 @@ def init(
     directory: Annotated[Path, typer.Argument(help="Where to make it; a new directory.")],
 ) -> None:
     """Make a project: settings, definitions and an example of a contract."""
-    from headwater.pipeline.init import make
+    from headwater.pipeline.project.init import make
 
     for file in make(directory):
         print(f"made {file}")
@@ -181,8 +181,8 @@ def run(
 
 
 def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | None) -> bool:
-    from headwater.pipeline.progress import shown
-    from headwater.pipeline.runner import Runner
+    from headwater.pipeline.run.progress import shown
+    from headwater.pipeline.run.runner import Runner
 
     spark = session(project, master)
     try:
@@ -196,8 +196,8 @@ def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | 
 
 
 def _run_remotely(project: "Project", address: str, once: bool, refresh: list[str] | None) -> bool:
-    from headwater.pipeline.progress import shown
-    from headwater.pipeline.remote import RemoteRunner
+    from headwater.pipeline.run.progress import shown
+    from headwater.pipeline.run.remote import RemoteRunner
 
     _quieten_pyspark()
     with shown(out()) as view:
@@ -236,7 +236,7 @@ def check(
 
 
 def _check_here(project: "Project", master: str) -> "Report":
-    from headwater.pipeline.checking import check as checked
+    from headwater.pipeline.run.check import check as checked
 
     spark = session(project, master)
     try:
@@ -246,7 +246,7 @@ def _check_here(project: "Project", master: str) -> "Report":
 
 
 def _check_remotely(project: "Project", address: str) -> "Report":
-    from headwater.pipeline.checking import check_remotely
+    from headwater.pipeline.run.check import check_remotely
 
     _quieten_pyspark()
     return check_remotely(project, address)
@@ -255,8 +255,8 @@ def _check_remotely(project: "Project", address: str) -> "Report":
 @app.command()
 def status(as_json: JsonOption = False, project: ProjectOption = None) -> None:
     """Show each table: rows, lag, rate, last batch, last error."""
-    from headwater.pipeline.progress import picture
-    from headwater.pipeline.status import status_of
+    from headwater.pipeline.run.progress import picture
+    from headwater.pipeline.run.status import status_of
 
     found = status_of(load(project))
     if as_json:
@@ -282,8 +282,8 @@ def compact(
     A pipeline that runs does this by itself. It may run meanwhile.
     """
     loaded = load(project)
-    from headwater.pipeline.stores import OURS
-    from headwater.pipeline.upkeep import keep_all, tables_of
+    from headwater.pipeline.care.upkeep import keep_all, tables_of
+    from headwater.pipeline.tables.store import OURS
 
     if (kind := loaded.setting("format", OURS)) != OURS:
         raise HeadwaterError(f"headwater.format is {kind}: files are looked after with {OURS} only")
@@ -307,11 +307,11 @@ def compact(
 def _retentions(project: "Project") -> dict[str, str]:
     """What the definitions say about how long rows are kept. If that is not known, Spark has to
     load them."""
-    from headwater.pipeline.retention import note, noted, retentions_of
+    from headwater.pipeline.care.retention import note, noted, retentions_of
 
     found = noted(project)
     if found is None:
-        from headwater.pipeline.runner import opened
+        from headwater.pipeline.run.runner import opened
 
         spark = session(project, "local[1]")
         try:
@@ -352,7 +352,7 @@ def backfill(
     project: ProjectOption = None,
 ) -> None:
     """Read a range of the log again into a table that lacks some of it, without repeats."""
-    from headwater.pipeline.backfill import backfill as fill
+    from headwater.pipeline.repair.backfill import backfill as fill
 
     loaded = load(project, servers)
     spark = session(loaded, master)

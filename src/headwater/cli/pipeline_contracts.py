@@ -21,8 +21,8 @@ from headwater.errors import HeadwaterError
 from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
-    from headwater.pipeline.project import Project
-    from headwater.pipeline.redrive import Outcome, Selected
+    from headwater.pipeline.project.project import Project
+    from headwater.pipeline.repair.redrive import Outcome, Selected
 
 app = typer.Typer(
     help="What records of a topic have to look like.",
@@ -108,7 +108,7 @@ def redrive(
     now. It can be stopped and run again at any time, and a pipeline may run meanwhile.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.redrive import Outcome, Selected
+    from headwater.pipeline.repair.redrive import Outcome, Selected
 
     selected = Selected(contract, rule)
     count = _count(loaded, selected)
@@ -127,7 +127,7 @@ def _count(project: "Project", selected: "Selected") -> int:
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.contracts.model import RULES
     from headwater.pipeline.contracts.source import QUARANTINE
-    from headwater.pipeline.stored import StoredTable
+    from headwater.pipeline.tables.stored import StoredTable
 
     if selected.rule is not None and selected.rule not in RULES:
         raise HeadwaterError(
@@ -149,7 +149,7 @@ def _rows(quarantine: Any, **wanted: str | None) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headwater.pipeline.where import column_of
+    from headwater.pipeline.repair.conditions import column_of
 
     if quarantine is None:
         return 0
@@ -163,7 +163,7 @@ def _rows(quarantine: Any, **wanted: str | None) -> int:
 
 def _redriven(project: "Project", selected: "Selected", to: Target, dry_run: bool) -> "Outcome":
     from headwater.pipeline.contracts import load as load_contracts
-    from headwater.pipeline.redrive import Redrive
+    from headwater.pipeline.repair.redrive import Redrive
 
     work = Redrive(project.storage, load_contracts(project.setting("contracts")))
     if dry_run:

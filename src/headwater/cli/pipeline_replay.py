@@ -10,7 +10,7 @@ from headwater.cli.pipeline import ProjectOption, ServersOption, broker_of, load
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.replay import Replay, Result, Wish
+    from headwater.pipeline.repair.replay import Replay, Result, Wish
 
 SourceOption = Annotated[
     str, typer.Option("--from", metavar="log|TABLE", help="What to publish: the log or a table.")
@@ -61,7 +61,7 @@ def replay(
     other tables are published as JSON.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.replay import Replay, Wish
+    from headwater.pipeline.repair.replay import Replay, Wish
 
     if resume and name is None:
         raise HeadwaterError("say which one to resume with --name NAME")
@@ -74,7 +74,7 @@ def replay(
 
 def _published(made: "Replay", wish: "Wish | None", pace: str) -> "Result":
     """Begin it, if there is a wish, and run it to its end."""
-    from headwater.pipeline.replay import Pace
+    from headwater.pipeline.repair.replay import Pace
 
     parsed = Pace.parse(pace)
     if wish is not None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater import logs
+from headwater import logging_setup as logs
 from headwater.cli import common
 
 if TYPE_CHECKING:
-    from headwater.server import Server
+    from headwater.server.server import Server
 
 
 class LogFormat(StrEnum):
@@ -29,7 +29,7 @@ def serve(
     ] = LogFormat.text,
 ) -> None:
     """Run the broker until it is told to stop (SIGTERM or Ctrl-C)."""
-    from headwater import server
+    from headwater.server import server
 
     loaded = common.load_config(config, {"data": data})
     logs.set_up(log_format.value, logging.DEBUG if verbose else logging.INFO)

@@ -17,7 +17,7 @@ from headwater.cli.output import plain_table, tell, tell_list, time_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headwater.users import User, Users
+    from headwater.identity.users import User, Users
 
 app = typer.Typer(
     help="Make, list and remove users of the console and its API.",
@@ -116,7 +116,7 @@ def _table(users: Sequence[dict[str, Any]]) -> "Table":
 
 
 def _users(directory: Path) -> "Users":
-    from headwater.users import FILE, Users
+    from headwater.identity.users import FILE, Users
 
     return Users(directory / FILE)
 

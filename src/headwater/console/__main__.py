@@ -17,7 +17,7 @@ import uvicorn
 
 from headwater.console.app import make_app
 from headwater.console.settings import Settings
-from headwater.logs import FORMATS, set_up
+from headwater.logging_setup import FORMATS, set_up
 
 # The broker comes first.
 NICE = 10

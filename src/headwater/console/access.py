@@ -17,7 +17,7 @@ from fastapi import Request
 from headwater.console.problems import ApiError
 from headwater.console.settings import Settings
 from headwater.errors import HeadwaterError
-from headwater.users import FILE, Role, User, Users, holder_of, is_password_of
+from headwater.identity.users import FILE, Role, User, Users, holder_of, is_password_of
 
 COOKIE = "headwater_session"
 MOST_SESSIONS = 10_000

@@ -11,11 +11,11 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from headwater import __version__
 from headwater.console import metrics
 from headwater.console.access import Access
-from headwater.console.broker import Broker, NoAnswer
+from headwater.console.control_link import Broker, NoAnswer
+from headwater.console.dependencies import MOMENT, TheBroker, Viewer
 from headwater.console.events import Streams
 from headwater.console.guard import Guard
 from headwater.console.live import Tails
-from headwater.console.parts import MOMENT, TheBroker, Viewer
 from headwater.console.problems import ApiError, tell_errors
 from headwater.console.routes import lists, live, messages, queues, users
 from headwater.console.settings import Settings

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from headwater.console.broker import Broker
+from headwater.console.control_link import Broker
+from headwater.console.dependencies import shown
 from headwater.console.events import HEARTBEAT, HEARTBEAT_SECONDS, event
 from headwater.console.pages import encoded
-from headwater.console.parts import shown
 from headwater.errors import HeadwaterError, Refusal
 
 FETCH_SECONDS = 0.25

@@ -5,8 +5,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headwater.console.broker import Broker
-from headwater.console.parts import MOMENT
+from headwater.console.control_link import Broker
+from headwater.console.dependencies import MOMENT
 
 Parameters = dict[str, Any]
 

@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from headwater.console.broker import NoAnswer
+from headwater.console.control_link import NoAnswer
 from headwater.errors import Code, HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
+from headwater.admin.pipelines import Board
 from headwater.broker.broker import Broker
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.filters import RegexFilter
@@ -38,7 +39,6 @@ from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA, parse
 from headwater.flight.rows import Checker, runs_of
 from headwater.flight.stages import Intent, Stages, stage_of
 from headwater.message import Run
-from headwater.pipelines import Board
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)

@@ -24,9 +24,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import DateType, StringType, StructType
 
-from headwater.pipeline.direct import PIECES, FileReader, Rows, dates
-from headwater.pipeline.flows import Addition, Direct
-from headwater.pipeline.settings import connection, setting
+from headwater.pipeline.project.settings import connection, setting
+from headwater.pipeline.tables.parquet import Addition
+from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.write import PIECES, FileReader, Rows, dates
 from headwater.spark.options import Source, parse
 from headwater.spark.source import schema
 
@@ -94,7 +95,7 @@ def direct(function: "Callable[[], DataFrame]") -> "Callable[[], DataFrame]":
         log: DataFrame = _log(spark, Files.name()).options(tables=str(tables), table=name).load()
         return log
 
-    from headwater.pipeline import pieces
+    from headwater.pipeline.taskfiles import collect as pieces
 
     @contextmanager
     def taken(batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:

@@ -6,8 +6,8 @@ broker by the query and its number, so one that is repeated is not published aga
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.pipeline.settings import connection
-from headwater.spark.broker import Broker
+from headwater.pipeline.project.settings import connection
+from headwater.spark.flight_client import Broker
 from headwater.spark.options import Sink, parse
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from headwater.protocols import bmtp, bpsp, crystal, prism, psmb
 from headwater.protocols.base import Session, Terms
-from headwater.queues import QueueSpec
+from headwater.queue_spec import QueueSpec
 
 
 @dataclass(frozen=True, slots=True)

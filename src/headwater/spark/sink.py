@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.broker import Broker
+from headwater.spark.flight_client import Broker
 from headwater.spark.options import Sink
 
 logger = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 )
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.broker import Broker, Log, Selection
+from headwater.spark.flight_client import Broker, Log, Selection
 from headwater.spark.options import Edge, Mode, Position, Source
 
 logger = logging.getLogger(__name__)

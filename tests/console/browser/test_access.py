@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from headwater.users import FILE, Users
+from headwater.identity.users import FILE, Users
 from tests.console.browser.chromium import DESKTOP, PATIENCE, Watch
 from tests.console.browser.scene import HUMIDITY, QUEUE, Scene
 

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from headwater.console import models, pages
-from headwater.console.parts import (
+from headwater.console.dependencies import (
     FAILURES,
     MOMENT,
     Listing,

@@ -8,9 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from headwater.console.access import Identity
-from headwater.console.events import EventStream
-from headwater.console.live import page_events
-from headwater.console.parts import (
+from headwater.console.dependencies import (
     FAILURES,
     Listing,
     Reader,
@@ -19,6 +17,8 @@ from headwater.console.parts import (
     Viewer,
     access_of,
 )
+from headwater.console.events import EventStream
+from headwater.console.live import page_events
 
 router = APIRouter(responses=FAILURES, tags=["live"])
 

@@ -11,9 +11,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from headwater.console import models
-from headwater.console.broker import Broker
-from headwater.console.guard import Body
-from headwater.console.parts import (
+from headwater.console.control_link import Broker
+from headwater.console.dependencies import (
     FAILURES,
     MOMENT,
     Operator,
@@ -22,6 +21,7 @@ from headwater.console.parts import (
     TopicName,
     shown,
 )
+from headwater.console.guard import Body
 from headwater.console.problems import ApiError
 
 router = APIRouter(responses=FAILURES, tags=["messages"])

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from headwater.console import models
-from headwater.console.parts import (
+from headwater.console.dependencies import (
     FAILURES,
     MOMENT,
     Operator,
@@ -16,7 +16,7 @@ from headwater.console.parts import (
     text_of,
 )
 from headwater.console.problems import ApiError
-from headwater.users import Role
+from headwater.identity.users import Role
 
 router = APIRouter(responses=FAILURES, tags=["queues"])
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 
 from headwater.console import models
 from headwater.console.access import COOKIE
+from headwater.console.dependencies import FAILURES, Operator, TheAccess, Viewer
 from headwater.console.guard import name_of
-from headwater.console.parts import FAILURES, Operator, TheAccess, Viewer
 
 router = APIRouter(responses=FAILURES, tags=["users"])
 

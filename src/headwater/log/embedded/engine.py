@@ -27,8 +27,8 @@ from headwater.log.embedded.file import sync_directory
 from headwater.log.embedded.notes import Notes
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import State
+from headwater.log.embedded.statistics import Survey
 from headwater.log.embedded.store import Store
-from headwater.log.embedded.survey import Survey
 from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import Writer

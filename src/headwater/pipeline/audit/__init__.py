@@ -23,8 +23,8 @@ from headwater.pipeline.audit.files import stored
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, Report
 from headwater.pipeline.audit.records import Bounds
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.plain import PlainTable
-from headwater.spark.broker import Broker
+from headwater.pipeline.tables.spark_parquet import PlainTable
+from headwater.spark.flight_client import Broker
 
 __all__ = ["Audit", "Difference", "Outcome", "Report"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from headwater.pipeline.audit.model import Difference, Outcome
-from headwater.pipeline.layout import AUDIT
-from headwater.pipeline.stored import StoredTable
+from headwater.pipeline.project.paths import AUDIT
+from headwater.pipeline.tables.stored import StoredTable
 
 BACKFILL = "backfill-"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headwater.pipeline.audit import checksum
-from headwater.pipeline.parquet import footer_bounds, plain
-from headwater.pipeline.plain import PlainTable
-from headwater.pipeline.stored import File, StoredTable
+from headwater.pipeline.tables.parquet import footer_bounds, plain
+from headwater.pipeline.tables.spark_parquet import PlainTable
+from headwater.pipeline.tables.stored import File, StoredTable
 
 _READ_ROWS = 32_768
 

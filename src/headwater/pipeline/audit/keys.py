@@ -15,7 +15,7 @@ from pandas.util import hash_array
 from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.files import file_batches, overlapping
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.stored import StoredTable
+from headwater.pipeline.tables.stored import StoredTable
 
 _STAMP = pa.timestamp("us", tz="UTC")
 #: Keys, times in microseconds, offsets.

@@ -27,10 +27,10 @@ from headwater.pipeline.audit import checksum
 from headwater.pipeline.audit.batches import Batch, Batches
 from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
-from headwater.pipeline.plain import PlainTable
-from headwater.pipeline.retention import kept_from
-from headwater.pipeline.stored import File, StoredTable
-from headwater.spark.broker import Broker, Selection
+from headwater.pipeline.care.retention import kept_from
+from headwater.pipeline.tables.spark_parquet import PlainTable
+from headwater.pipeline.tables.stored import File, StoredTable
+from headwater.spark.flight_client import Broker, Selection
 
 RANGE = 100_000
 #: So many ranges that differ are looked at closely; of the others only the numbers are told.

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.pipeline.care.retention import kept_from
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.retention import kept_from
-from headwater.pipeline.stored import StoredTable
+from headwater.pipeline.tables.stored import StoredTable
 
 _NEVER = 2**62
 

@@ -19,11 +19,11 @@ from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapp
 from headwater.pipeline.audit.keys import Keys
 from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
 from headwater.pipeline.audit.repeats import Arrival, Repeats
+from headwater.pipeline.care.retention import kept_from
 from headwater.pipeline.contracts import Contract, Record, contract_of, verdict_of
 from headwater.pipeline.contracts.values import microseconds_of
-from headwater.pipeline.layout import CHECKPOINTS, CONTRACTS_QUERY, REDRIVE, REDRIVEN
-from headwater.pipeline.retention import kept_from
-from headwater.pipeline.stored import StoredTable
+from headwater.pipeline.project.paths import CHECKPOINTS, CONTRACTS_QUERY, REDRIVE, REDRIVEN
+from headwater.pipeline.tables.stored import StoredTable
 
 WINDOW = 4_000_000
 #: Tables that all contracts share; rows say whose they are.

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.pipeline import notes
 from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS, Contract, Unknown
 from headwater.pipeline.contracts.reading import column_of
+from headwater.pipeline.project import intents as notes
 
 #: So many columns are added to a table at most.
 MOST_COLUMNS = 200

@@ -18,7 +18,7 @@ from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS
 from headwater.pipeline.contracts.reading import column_of
 from headwater.pipeline.contracts.values import date_of, time_of
-from headwater.spark.broker import Broker, Selection
+from headwater.spark.flight_client import Broker, Selection
 
 #: Fields that are looked at in one record, and how deep.
 MOST_FIELDS = 200

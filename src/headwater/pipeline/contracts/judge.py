@@ -20,7 +20,7 @@ from headwater.pipeline.contracts.columns import STAMP, arrow_type
 from headwater.pipeline.contracts.evolution import Evolution, News
 from headwater.pipeline.contracts.fits import Fits, Unreadable
 from headwater.pipeline.contracts.model import Contract, contract_of
-from headwater.pipeline.direct import dates
+from headwater.pipeline.taskfiles.write import dates
 
 RECORD = pa.schema(
     [

@@ -25,7 +25,7 @@ from headwater.pipeline.contracts.judge import (
     silver_schema,
 )
 from headwater.pipeline.contracts.model import Contract
-from headwater.pipeline.direct import DIGEST, PIECES, FileReader, Rows, gathered
+from headwater.pipeline.taskfiles.write import DIGEST, PIECES, FileReader, Rows, gathered
 from headwater.spark.options import Source, parse
 from headwater.spark.source import BatchReader, Reader, StreamReader, schema
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import ConfigError
-from headwater.pipeline import pieces as written
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.contracts.reading import load
 from headwater.pipeline.contracts.repeats import Seen, digests
@@ -31,12 +30,14 @@ from headwater.pipeline.contracts.source import (
     Files,
     Tables,
 )
-from headwater.pipeline.direct import DIGEST
-from headwater.pipeline.flows import Addition, Direct
-from headwater.pipeline.layout import CONTRACTS_QUERY
-from headwater.pipeline.pieces import Found, Piece
-from headwater.pipeline.settings import connection, setting
-from headwater.pipeline.stored import StoredTable
+from headwater.pipeline.project.paths import CONTRACTS_QUERY
+from headwater.pipeline.project.settings import connection, setting
+from headwater.pipeline.tables.parquet import Addition
+from headwater.pipeline.tables.stored import StoredTable
+from headwater.pipeline.taskfiles import collect as written
+from headwater.pipeline.taskfiles.collect import Found, Piece
+from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.write import DIGEST
 from headwater.units import did_you_mean
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import ConfigError
 from headwater.pipeline.gold import condense
-from headwater.pipeline.settings import setting
+from headwater.pipeline.project.settings import setting
 from headwater.units import parse_duration
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from headwater.pipeline.gold import sessions, traffic
-from headwater.pipeline.settings import connection, setting
+from headwater.pipeline.project.settings import connection, setting
 from headwater.spark.options import Source, parse
 from headwater.spark.source import StreamReader, schema
 

@@ -61,7 +61,7 @@ from headwater.protocols.bmtp.wire import (
     suback,
     with_streams,
 )
-from headwater.queues import QueueSpec
+from headwater.queue_spec import QueueSpec
 
 _PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
 

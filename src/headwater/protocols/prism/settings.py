@@ -7,7 +7,7 @@ from typing import Any
 from headwater.filters import Filter, LevelFilter
 from headwater.protocols.prism.names import DEFAULT_QUEUE, filter_of, level, topic_of, unlevel
 from headwater.protocols.prism.wire import NAME
-from headwater.queues import DEAD, QueueSpec
+from headwater.queue_spec import DEAD, QueueSpec
 
 
 @dataclass(frozen=True, slots=True)

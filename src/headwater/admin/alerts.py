@@ -1,0 +1,136 @@
+"""What needs someone's attention, and since when it has been seen.
+
+    log      the log refuses messages
+    disk     the disk is nearly full, or cannot be looked at
+    gap      retention took messages before a subscriber or a queue got them
+    slow     subscribers are far behind
+    dead     queues have dead letters
+
+There is at most one of each kind. A publisher that is slowed down is none: it should be.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.admin.queues import QueueDesk
+from headwater.broker.broker import Broker
+from headwater.broker.cursor import GAPS
+from headwater.transport.tcp import Connections
+
+NAMED_QUEUES = 3
+
+Severity = Literal["warning", "critical"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From where on something needs attention."""
+
+    #: A disk is nearly full with less room than this, if that is also a small share of it: a large
+    #: disk has room for long with 5 %, and a small one may never have had a gibibyte.
+    free_bytes: int = 1 << 30
+    free_share: float = 0.05
+    #: Messages that someone missed are worth an alert for so long.
+    gap_seconds: float = 900.0
+    #: Who is so many offsets behind is slow.
+    slow_offsets: int = 100_000
+
+    def is_nearly_full(self, free: int, size: int) -> bool:
+        return free < min(self.free_bytes, size * self.free_share)
+
+
+DEFAULT = Thresholds()
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    severity: Severity
+    kind: str
+    message: str
+
+
+class Alerts:
+    def __init__(
+        self,
+        broker: Broker,
+        connections: Connections,
+        queues: QueueDesk,
+        data: Path,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        self._broker = broker
+        self._connections = connections
+        self._queues = queues
+        self._data = data
+        self._thresholds = thresholds
+        self._since: dict[str, int] = {}  # by kind
+
+    def current(self) -> list[dict[str, Any]]:
+        alerts = list(self._find())
+        now = time.time_ns() // 1000
+        self._since = {alert.kind: self._since.get(alert.kind, now) for alert in alerts}
+        return [
+            {
+                "severity": alert.severity,
+                "kind": alert.kind,
+                "message": alert.message,
+                "since": self._since[alert.kind],
+            }
+            for alert in alerts
+        ]
+
+    def figures(self) -> Mapping[str, int]:
+        """What is counted for alerts, and for metrics too."""
+        slow = behind = 0
+        for lag in self._broker.lags():
+            behind += 1
+            slow += lag >= self._thresholds.slow_offsets
+        paused = sum(each.paused for each in self._connections.open.values())
+        return {"behind": behind, "slow": slow, "paused": paused}
+
+    def _find(self) -> Iterator[Alert]:
+        if (refusal := self._broker.engine.refusal) is not None:
+            yield Alert("critical", "log", refusal)
+        yield from self._disk()
+        yield from self._gap()
+        yield from self._slow()
+        yield from self._dead()
+
+    def _disk(self) -> Iterator[Alert]:
+        try:
+            room = os.statvfs(self._data)
+        except OSError as error:
+            yield Alert("critical", "disk", f"the data directory is gone: {error.strerror}")
+            return
+        free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+        if self._thresholds.is_nearly_full(free, size):
+            yield Alert("warning", "disk", f"the disk has {free >> 20} MiB left")
+
+    def _gap(self) -> Iterator[Alert]:
+        if GAPS.count and time.time() - GAPS.at < self._thresholds.gap_seconds:
+            # Which of them were wanted, nobody can tell any more.
+            taken = f"retention took up to {_some(GAPS.count, 'message')}"
+            late = "before a subscriber or a queue got them, since the broker started"
+            yield Alert("warning", "gap", f"{taken} {late}")
+
+    def _slow(self) -> Iterator[Alert]:
+        if slow := self.figures()["slow"]:
+            who = "a subscriber is" if slow == 1 else f"{slow} subscribers are"
+            far = f"{self._thresholds.slow_offsets:,} messages or more behind"
+            yield Alert("warning", "slow", f"{who} {far}")
+
+    def _dead(self) -> Iterator[Alert]:
+        dead = {each["name"]: each["dead"] for each in self._queues.summaries if each["dead"]}
+        if dead:
+            names = ", ".join(list(dead)[:NAMED_QUEUES])
+            more = " and others" if len(dead) > NAMED_QUEUES else ""
+            letters = _some(sum(dead.values()), "dead letter")
+            yield Alert("warning", "dead", f"{letters} in {names}{more}")
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

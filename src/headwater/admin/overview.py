@@ -1,0 +1,182 @@
+"""The broker at a glance, and its figures for monitoring."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from headwater import __version__
+from headwater.admin.alerts import Alerts
+from headwater.admin.queues import QueueDesk
+from headwater.admin.rates import Observatory, Rates
+from headwater.admin.taps import Taps
+from headwater.admin.topics import Entry, TopicDesk
+from headwater.broker.broker import Broker
+from headwater.broker.cursor import GAPS
+from headwater.control import Handler
+from headwater.log.timings import BOUNDS
+from headwater.traffic import Traffic
+from headwater.transport.tcp import Connections
+
+MOST_PIECES = 500
+
+#: Figures that only a protocol knows, by the name of the metric.
+Peculiar = Mapping[str, Callable[[], int]]
+
+
+class OverviewDesk:
+    def __init__(
+        self,
+        broker: Broker,
+        connections: Connections,
+        observatory: Observatory,
+        topics: TopicDesk,
+        queues: QueueDesk,
+        taps: Taps,
+        retention: Mapping[str, Any],
+        data: Path,
+        peculiar: Peculiar,
+    ) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+        self._connections = connections
+        self._observatory = observatory
+        self._topics = topics
+        self._queues = queues
+        self._taps = taps
+        self._retention = retention
+        self._peculiar = peculiar
+        self._alerts = Alerts(broker, connections, queues, data)
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"overview": self.overview, "log.show": self.log, "metrics": self.metrics}
+
+    async def overview(self) -> dict[str, Any]:
+        await self._topics.refresh()
+        await self._queues.refresh()
+        rates = self._observatory.rates()
+        return {
+            "version": __version__,
+            "started": self._observatory.started,
+            "uptime_seconds": time.time() - self._observatory.started / 1e6,
+            "log": self._log(),
+            **_flow(self._sum(), _sum_rates(rates)),
+            "protocols": self._protocols(rates),
+            "connections": len(self._connections.open),
+            "subscriptions": self._broker.subscriptions,
+            "topics": self._topics.known,
+            "queues": len(self._queues.summaries),
+            "dead_letters": self._dead(),
+            "alerts": self._alerts.current(),
+            "history": self._observatory.history.as_dict(),
+        }
+
+    async def log(self) -> dict[str, Any]:
+        """The newest segments, and how the log is kept."""
+        pieces = self._engine.pieces()
+        return {
+            **self._log(),
+            "pieces": [
+                {
+                    "base": each.base,
+                    "end": each.end,
+                    "bytes": each.bytes,
+                    "last_timestamp": each.last_timestamp,
+                    "sealed": each.sealed,
+                }
+                for each in pieces[-MOST_PIECES:]
+            ],
+            "retention": self._retention,
+        }
+
+    async def metrics(self) -> dict[str, Any]:
+        await self._queues.refresh()
+        top, rest = await self._topics.top()
+        syncs = self._engine.syncs
+        return {
+            "version": __version__,
+            "started": self._observatory.started,
+            "log": self._log(),
+            "syncs": {"bounds": BOUNDS, "counts": list(syncs.counts), "seconds": syncs.seconds},
+            "protocols": self._protocols(self._observatory.rates()),
+            "subscriptions": self._broker.subscriptions,
+            "topics": [_topic(each) for each in top],
+            "other_topics": {
+                "topics": len(rest),
+                "count": sum(each.messages for each in rest),
+                "bytes": sum(each.bytes for each in rest),
+            },
+            "queues": self._queues.summaries,
+            "lost": GAPS.count,
+            "taps": len(self._taps),
+            **self._alerts.figures(),
+            "peculiar": {name: read() for name, read in self._peculiar.items()},
+        }
+
+    def _log(self) -> dict[str, Any]:
+        engine = self._engine
+        half, most = engine.syncs.quantiles(0.5, 0.99)
+        pieces = engine.pieces()
+        return {
+            "start": engine.start,
+            "watermark": engine.watermark,
+            "end": engine.end,
+            "timestamp": engine.timestamp,
+            "bytes": sum(each.bytes for each in pieces),
+            "segments": len(pieces),
+            "sync_ms_p50": round(half * 1000, 3),
+            "sync_ms_p99": round(most * 1000, 3),
+            "refusal": engine.refusal,
+        }
+
+    def _protocols(self, rates: Mapping[str, Rates]) -> list[dict[str, Any]]:
+        there = Counter(each.session.protocol for each in self._connections.open.values())
+        return [
+            {
+                "name": name,
+                "connections": there[name],
+                "accepted": self._connections.accepted[name],
+                **_flow(traffic, rates.get(name, Rates())),
+            }
+            for name, traffic in sorted(self._connections.traffic.items())
+        ]
+
+    def _sum(self) -> Traffic:
+        total = Traffic()
+        for traffic in self._connections.traffic.values():
+            total.add(traffic)
+        return total
+
+    def _dead(self) -> int:
+        return sum(each["dead"] for each in self._queues.summaries)
+
+
+def _flow(traffic: Traffic, rates: Rates) -> dict[str, Any]:
+    return {
+        "in": {
+            "messages": traffic.messages_in,
+            "bytes": traffic.bytes_in,
+            "messages_per_second": round(rates.messages_in, 1),
+            "bytes_per_second": round(rates.bytes_in, 1),
+        },
+        "out": {
+            "messages": traffic.messages_out,
+            "bytes": traffic.bytes_out,
+            "messages_per_second": round(rates.messages_out, 1),
+            "bytes_per_second": round(rates.bytes_out, 1),
+        },
+    }
+
+
+def _sum_rates(rates: Mapping[str, Rates]) -> Rates:
+    return Rates(
+        sum(each.messages_in for each in rates.values()),
+        sum(each.bytes_in for each in rates.values()),
+        sum(each.messages_out for each in rates.values()),
+        sum(each.bytes_out for each in rates.values()),
+    )
+
+
+def _topic(entry: Entry) -> dict[str, Any]:
+    return {"topic": entry.topic, "count": entry.messages, "bytes": entry.bytes}

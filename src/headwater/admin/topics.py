@@ -1,0 +1,156 @@
+"""Which topics there are, how much they have and how fast they grow.
+
+Counting topics is work for a thread, and it is not repeated before it has earned its cost: a survey
+that took a while is used for a hundred times as long.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from headwater.admin.paging import Page, Selection, Wish
+from headwater.admin.taps import Tap
+from headwater.broker.broker import Broker
+from headwater.control import Handler
+from headwater.errors import Code, Refusal
+
+FRESH_SECONDS = 1.0
+COST_FACTOR = 100
+URGENT_SECONDS = 0.1
+SUBSCRIBERS_SECONDS = 0.1
+TOP_TOPICS = 50
+
+
+class Entry(NamedTuple):
+    """A plain tuple, because there may be very many of them."""
+
+    topic: str
+    messages: int
+    bytes: int
+    rate: float
+    first: int
+    last: int
+
+
+KEYS: Mapping[str, Callable[[Entry], Any]] = {
+    "topic": lambda each: each.topic,
+    "count": lambda each: each.messages,
+    "messages_per_second": lambda each: each.rate,
+    "first": lambda each: each.first,
+    "last": lambda each: each.last,
+}
+
+
+class TopicDesk:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._entries: dict[str, Entry] = {}
+        self._surveyed_at = 0.0
+        self._surveyed_end = 0
+        self._next_at = 0.0
+        self._surveying: asyncio.Task[None] | None = None
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"topics.list": self.page, "topics.show": self.show}
+
+    async def page(
+        self, limit: int = 50, sort: str = "", cursor: str | None = None, q: str = ""
+    ) -> dict[str, Any]:
+        wish = Wish.read(limit, sort, cursor, q)
+        await self.refresh()
+        page = await asyncio.to_thread(self._page, wish)
+        subscribers = await self._subscribers([entry.topic for entry in page.items])
+        return page.as_dict(lambda entry: _shown(entry, subscribers.get(entry.topic)))
+
+    async def show(self, topic: str) -> dict[str, Any]:
+        await self.refresh()
+        entry = self._entries.get(topic)
+        if entry is None and self._surveyed_end != self._broker.engine.watermark:
+            await asyncio.sleep(URGENT_SECONDS)  # so that nobody can have it done all the time
+            await self.refresh(URGENT_SECONDS)
+            entry = self._entries.get(topic)
+        if entry is None:
+            raise Refusal(Code.NOT_FOUND, f"there is no topic {topic}, or nothing of it is left")
+        subscribers = await self._subscribers([topic])
+        return _shown(entry, subscribers.get(topic))
+
+    async def top(self) -> tuple[list[Entry], list[Entry]]:
+        """Those with the most messages, and all others."""
+        await self.refresh()
+        entries = sorted(self._entries.values(), key=lambda each: each.messages, reverse=True)
+        return entries[:TOP_TOPICS], entries[TOP_TOPICS:]
+
+    @property
+    def known(self) -> int:
+        return len(self._entries)
+
+    async def refresh(self, seconds: float | None = None) -> None:
+        """Count anew, unless that was done a moment ago, or so many seconds ago. Who comes
+        meanwhile waits for the same."""
+        due = self._next_at if seconds is None else self._surveyed_at + seconds
+        if time.monotonic() < due:
+            return
+        if self._surveying is None:
+            self._surveying = asyncio.get_running_loop().create_task(self._survey())
+        await asyncio.shield(self._surveying)
+
+    async def _survey(self) -> None:
+        try:
+            began, self._surveyed_end = time.monotonic(), self._broker.engine.watermark
+            self._entries, cost = await asyncio.to_thread(self._count, began - self._surveyed_at)
+            self._surveyed_at = began
+            self._next_at = time.monotonic() + max(FRESH_SECONDS, COST_FACTOR * cost)
+        finally:
+            self._surveying = None
+
+    def _count(self, seconds: float) -> tuple[dict[str, Entry], float]:
+        """In a thread; and how long that took, without what others have taken meanwhile."""
+        before, began = self._entries, time.thread_time()
+        found = {}
+        for name, topic in self._broker.engine.topics().items():
+            old = before.get(name)
+            grown = topic.count - (old.messages if old else 0) if before else 0
+            found[name] = Entry(
+                name,
+                topic.count,
+                topic.bytes,
+                max(grown, 0) / seconds,
+                topic.first,
+                topic.last,
+            )
+        return found, time.thread_time() - began
+
+    def _page(self, wish: Wish) -> Page[Entry]:
+        text = wish.q.lower()
+        selection = Selection(wish, KEYS, "topic", lambda each: each.topic)
+        selection.add(
+            entry for entry in self._entries.values() if not text or text in entry.topic.lower()
+        )
+        return selection.page()
+
+    async def _subscribers(self, topics: list[str]) -> dict[str, int]:
+        """Finding the subscribers of a topic anew asks every pattern there is, so this stops after
+        a while; the rest is not known this time."""
+        found: dict[str, int] = {}
+        until = time.monotonic() + SUBSCRIBERS_SECONDS
+        for topic in topics:
+            owners = self._broker.router.route(topic).by_owner
+            found[topic] = sum(not isinstance(owner, Tap) for owner in owners)
+            await asyncio.sleep(0)
+            if time.monotonic() > until:
+                break
+        return found
+
+
+def _shown(entry: Entry, subscribers: int | None) -> dict[str, Any]:
+    return {
+        "topic": entry.topic,
+        "count": entry.messages,
+        "bytes_estimate": entry.bytes,
+        "messages_per_second": round(entry.rate, 1),
+        # What was recovered after a crash does not tell when it came.
+        "first": entry.first if entry.first > 0 else None,
+        "last": entry.last,
+        "subscribers": subscribers,
+    }

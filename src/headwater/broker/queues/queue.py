@@ -1,0 +1,204 @@
+"""A queue: messages that have to be acknowledged, by one of its consumers or by each of them.
+
+    shared      one feed for all consumers: a message goes to one of them, and to another one when
+                that one leaves it
+    broadcast   a feed for each consumer: a message goes to all that are there; what one of them
+                leaves goes to the next one that comes
+
+What a queue remembers is in its ledger; what waits is in the log. Its state is on disk within
+100 ms, so after a crash at most the last moments are delivered again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.broker.queues import ledger
+from headwater.broker.queues.feed import Consumer, Feed
+from headwater.broker.queues.ledger import Lot, Returned
+from headwater.commands import Outlet
+from headwater.queue_spec import QueueSpec
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+NEVER = float("inf")
+
+#: Moves messages to the dead-letter topic: (offset, deliveries) and why.
+Bury = Callable[["Queue", Sequence[tuple[int, int]], str], None]
+
+
+class Queue:
+    def __init__(self, broker: "Broker", spec: QueueSpec, bury: Bury) -> None:
+        self.spec = spec
+        self._broker = broker
+        self._engine = broker.engine
+        self._notes = broker.engine.notes
+        self._bury = bury
+        self._loop = asyncio.get_running_loop()
+        content = self._notes.load_queue(spec.name)
+        if content is None:
+            position = self._engine.start if spec.from_start else self._engine.end
+            left: list[tuple[int, int]] = []
+        else:
+            position, left = ledger.decode(content)
+        self._position = position  # the furthest that any feed has come
+        self._returned = Returned()  # waits for the next consumer (broadcast)
+        self._feeds: dict[Consumer, Feed] = {}
+        self._shared = self._new_feed() if spec.shared else None
+        self.buried: dict[int, int] = {}  # on their way to the dead letters
+        self._lots: deque[tuple[Lot, Consumer]] = deque()  # by their deadline
+        self._timer: asyncio.TimerHandle | None = None
+        self.deliveries = 0
+        self.acknowledged = 0
+        self.changed()
+        self._give_back(left, f"it was delivered {spec.max_deliveries} times")
+
+    # What consumers do
+
+    def add(self, key: tuple[str, str], outlet: Outlet) -> Consumer:
+        """A consumer comes. Call `start` when it is ready for messages."""
+        consumer = Consumer(self, key, outlet)
+        feed = self._shared or self._new_feed()
+        self._feeds[consumer] = feed
+        feed.join(consumer)
+        if feed is not self._shared:
+            feed.returned.add(self._returned.clear())
+        return consumer
+
+    def start(self, consumer: Consumer) -> None:
+        self._feeds[consumer].pump()
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone; what it holds goes to another one."""
+        feed = self._feeds.pop(consumer)
+        feed.leave(consumer)
+        self._position = max(self._position, feed.position)
+        left = consumer.holdings.clear()
+        if feed is not self._shared:
+            feed.close()
+            left += feed.returned.clear()
+        self._give_back(left, "its consumer left")
+
+    def acknowledge(self, consumer: Consumer, offsets: Sequence[int]) -> None:
+        if consumer in self._feeds:
+            self.acknowledged += consumer.holdings.settle(offsets)
+            self._drop_settled_lots()
+            self.changed()
+            self.resume(consumer)
+
+    def resume(self, consumer: Consumer) -> None:
+        """There may be room again."""
+        consumer.blocked = False
+        self._feeds[consumer].pump()
+
+    # What feeds report
+
+    def delivered(self, consumer: Consumer, offsets: Sequence[int], deliveries: int) -> Lot:
+        self.deliveries += len(offsets)
+        patience = self.spec.ack_seconds
+        lot = Lot(offsets, deliveries, NEVER if patience is None else self._loop.time() + patience)
+        if patience is not None:
+            self._lots.append((lot, consumer))
+            if self._timer is None:
+                self._timer = self._loop.call_at(lot.deadline, self._expire)
+        return lot
+
+    def changed(self) -> None:
+        self._notes.save_queue(self.spec.name, self._snapshot)
+
+    # What the rest of the broker asks
+
+    @property
+    def consumers(self) -> int:
+        return len(self._feeds)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(len(consumer.holdings) for consumer in self._feeds)
+
+    @property
+    def to_repeat(self) -> int:
+        return len(self._returned) + sum(len(feed.returned) for feed in self._all_feeds())
+
+    @property
+    def position(self) -> int:
+        """Everything before it was given to a consumer once."""
+        return max([self._position, *(feed.position for feed in self._all_feeds())])
+
+    def position_of(self, consumer: Consumer) -> int:
+        """How far the feed has come that gives to this consumer."""
+        return self._feeds[consumer].position
+
+    @property
+    def busy(self) -> bool:
+        return any(feed.busy for feed in self._all_feeds())
+
+    def rewind(self, end: int) -> None:
+        for feed in self._all_feeds():
+            feed.rewind(end)
+
+    def settled(self, offset: int) -> None:
+        """A dead letter is where it belongs."""
+        self.buried.pop(offset, None)
+        self.changed()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for feed in self._all_feeds():
+            feed.close()
+
+    # Inside
+
+    def _all_feeds(self) -> Iterable[Feed]:
+        return (self._shared,) if self._shared else self._feeds.values()
+
+    def _new_feed(self) -> Feed:
+        position = max(self._position, *(feed.position for feed in self._feeds.values()), 0)
+        return Feed(self, self._engine, self._broker.router, position)
+
+    def _snapshot(self) -> bytes:
+        """Held messages count as to be repeated: after a crash nobody holds them any more."""
+        open_items = {**dict(self._returned.items()), **self.buried}
+        for feed in self._all_feeds():
+            open_items.update(feed.returned.items())
+        for consumer in self._feeds:
+            open_items.update(consumer.holdings.items())
+        return ledger.encode(self.position, open_items.items())
+
+    def _give_back(self, items: Sequence[tuple[int, int]], why: str) -> None:
+        """Messages come back: to the next consumer, or among the dead letters."""
+        most = self.spec.max_deliveries
+        dead = [item for item in items if most is not None and item[1] >= most]
+        alive = [item for item in items if most is None or item[1] < most]
+        if dead:
+            self.buried.update(dead)
+            self._bury(self, dead, why)
+        target = self._shared.returned if self._shared else self._returned
+        target.add(alive)
+        self.changed()
+        if self._shared:
+            self._shared.pump()
+
+    def _drop_settled_lots(self) -> None:
+        while self._lots and not self._lots[0][0].open:
+            self._lots.popleft()
+
+    def _expire(self) -> None:
+        """Whoever has not acknowledged in time loses what it holds."""
+        self._timer = None
+        now = self._loop.time()
+        why = f"it was not acknowledged within {self.spec.ack_seconds:g} s"
+        while self._lots and (not self._lots[0][0].open or self._lots[0][0].deadline <= now):
+            lot, consumer = self._lots.popleft()
+            if lot.open:
+                left = consumer.take_back(lot)
+                consumer.blocked = False
+                self._give_back([(offset, lot.deliveries) for offset in left], why)
+        if self._lots:
+            self._timer = self._loop.call_at(self._lots[0][0].deadline, self._expire)

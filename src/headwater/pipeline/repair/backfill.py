@@ -1,0 +1,170 @@
+"""Backfill: a range of the log, read again into a table that lacks some of it.
+
+The definition of the table is run once more, in batch and over the range only. Rows whose offset
+the table has already are left out, so it can be repeated without harm. A definition that keeps
+state from record to record cannot be run on a part of the log; such a table is rebuilt instead.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.errors import ConfigError, HeadwaterError
+from headwater.pipeline.care.retention import kept_from
+from headwater.pipeline.contracts.source import NAME as CONTRACTS
+from headwater.pipeline.definitions.graph import Kind, Node
+from headwater.pipeline.definitions.names import Names
+from headwater.pipeline.project.paths import AUDIT, OFFSETS
+from headwater.pipeline.project.project import Project
+from headwater.pipeline.publish import broker_of
+from headwater.pipeline.run.queries import audit
+from headwater.pipeline.run.runner import only_runner, opened
+from headwater.pipeline.tables.delta import Table
+from headwater.spark.flight_client import Broker
+
+#: What reads the log.
+_SOURCES = ("headwater", CONTRACTS)
+#: Options of a stream that mean nothing in batch, or that the range takes the place of.
+_STREAMING = {
+    "startingoffsets",
+    "startingtimestamp",
+    "maxoffsetspertrigger",
+    "maxbytespertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    start: int
+    end: int
+    rows: int
+
+
+def backfill(
+    project: Project, spark: SparkSession, name: str, start: str | None, end: str | None
+) -> Filled:
+    """Fill a table. `start` and `end` are offsets or times; without them, all of the log."""
+    with only_runner(project), opened(spark, project) as (graph, names, store):
+        node = graph.nodes.get(name)
+        if node is None or node.kind is not Kind.TABLE or not store.ours:
+            raise HeadwaterError(f"{name} is no table of this project that can be filled")
+        broker = broker_of(spark)
+        log = broker.log()
+        # What retention has deleted stays away, unless someone asks for it.
+        oldest = max(log.start, kept_from(store.table(name)))
+        low = oldest if start is None else max(log.start, _offset(start, broker))
+        high = log.end if end is None else min(log.end, _offset(end, broker))
+        if low >= high:
+            raise HeadwaterError(f"there is nothing to read: the log has {log.start} to {log.end}")
+        rows = _rows(node, names, spark, low, high)
+        return Filled(low, high, _fill(store.table(name), store.table(AUDIT), node, rows))
+
+
+def _offset(written: str, broker: Broker) -> int:
+    if written.isdigit():
+        return int(written)
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        raise ConfigError(
+            f'"{written}" is neither an offset such as 42 nor a time such as 2026-01-31T12:00'
+        ) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return broker.offset_at(int(moment.timestamp() * 1000))
+
+
+def _fill(table: Table, audits: Table, node: Node, rows: DataFrame) -> int:
+    column = next((name for name in OFFSETS if name in rows.columns), None)
+    if column is None or node.keys:
+        raise HeadwaterError(
+            f"rows of {node.name} do not say which record they came from: rebuild it with "
+            f"`headwater pipeline run --full-refresh {node.name}`"
+        )
+    if table.exists:
+        rows = rows.join(table.frame(rows.sparkSession).select(column), column, "left_anti")
+    query = f"backfill-{uuid.uuid4()}"
+    written = table.append(rows.select(*rows.columns), query, 0, node.partition_by)
+    if written.rows:
+        audit(audits, query, node.name, 0, [(written.first, written.last, written.rows)])
+    return written.rows
+
+
+def _rows(node: Node, names: Names, spark: SparkSession, start: int, end: int) -> DataFrame:
+    """What the definition makes of the records of a range."""
+    with _in_batch(spark, names, start, end):
+        try:
+            frame = names.evaluate(node.flows[0].func).frame
+            frame.schema  # noqa: B018  (analysed only now)
+        except AnalysisException as error:
+            raise HeadwaterError(
+                f"{node.name} cannot be computed from a part of the log "
+                f"({str(error).splitlines()[0][:120]}): rebuild it with "
+                f"`headwater pipeline run --full-refresh {node.name}`"
+            ) from None
+    return frame
+
+
+class _Reader:
+    """Takes the place of `spark.readStream`, and reads a range in batch."""
+
+    def __init__(self, spark: SparkSession, names: Names, start: int, end: int) -> None:
+        self._reader: Any = spark.read
+        self._names, self._start, self._end = names, start, end
+        self._ours = False
+
+    def format(self, source: str) -> "_Reader":
+        self._ours = source in _SOURCES
+        self._reader = self._reader.format(source)
+        return self
+
+    def option(self, key: str, value: Any) -> "_Reader":
+        if key.lower() not in _STREAMING:
+            self._reader = self._reader.option(key, value)
+        return self
+
+    def options(self, **options: Any) -> "_Reader":
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def schema(self, schema: Any) -> "_Reader":
+        self._reader = self._reader.schema(schema)
+        return self
+
+    def load(self, *path: str) -> DataFrame:
+        if not self._ours:
+            raise HeadwaterError("only definitions that read the log or a table can be run again")
+        self._reader = self._reader.option("startingOffsets", str(self._start))
+        found: DataFrame = self._reader.option("endingOffsets", str(self._end)).load(*path)
+        return found
+
+    def table(self, name: str) -> DataFrame:
+        node = self._names.find(name)
+        if node is None:
+            found: DataFrame = self._reader.table(name)
+            return found
+        rows = self._names.batch(node)
+        column = next((each for each in OFFSETS if each in rows.columns), None)
+        if column is None:
+            raise HeadwaterError(f"rows of {name} do not say which record they came from")
+        return rows.where(f"`{column}` >= {self._start} AND `{column}` < {self._end}")
+
+
+@contextmanager
+def _in_batch(spark: SparkSession, names: Names, start: int, end: int) -> Iterator[None]:
+    kept = SparkSession.readStream
+    setattr(  # noqa: B010
+        SparkSession, "readStream", property(lambda _: _Reader(spark, names, start, end))
+    )
+    try:
+        yield
+    finally:
+        setattr(SparkSession, "readStream", kept)  # noqa: B010

@@ -1,0 +1,275 @@
+"""Tables on disk: Delta, written by tasks of Spark and committed once by the driver.
+
+    <table>/_delta_log/          what the table consists of, version by version
+    <table>/date=…/*.parquet     its rows
+    <table>/_staging/<attempt>/  what a batch has written so far; nobody reads it
+
+How a batch gets in, exactly once:
+
+1. A batch that is not newer than the last one of its query is in the table already.
+2. Tasks write Parquet files to a directory of this attempt.
+3. They are moved to their place, where nobody sees them before
+4. one commit names them all, together with the query and the batch.
+
+A driver that is killed before 4 leaves files that nobody reads; upkeep removes them. One that is
+killed after 4 repeats the batch, which ends at 1. Everything that reads Delta reads these tables.
+"""
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from headwater.errors import HeadwaterError
+from headwater.pipeline.project.paths import OFFSETS, STAGING
+from headwater.pipeline.tables.commit_result import Written
+from headwater.pipeline.tables.parquet import Addition, Staged, survey
+from headwater.pipeline.tables.schemas import delta_schema, same_type
+from headwater.pipeline.tables.stored import StoredTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+_CONFIGURATION: Mapping[str, str | None] = {
+    # How long a reader may take that holds on to an old version, a stream that was stopped too.
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.checkpointInterval": "50",
+}
+#: How Spark writes files. These columns rarely repeat, so a dictionary of them is lost work.
+_WRITING = {
+    "compression": "zstd",
+    "parquet.compression.codec.zstd.level": "1",
+    **{f"parquet.enable.dictionary#{name}": "false" for name in ("value", *OFFSETS)},
+}
+_SETTINGS = {
+    # The old way to write times has no bounds in the footers, and not every reader has it.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # Otherwise each task sorts its rows by partition first, which takes as long as writing them.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.optimizer.plannedWrite.enabled": "false",
+}
+_COMMIT_TRIES = 10
+
+
+class Table(StoredTable):
+    """A Delta table that is written to. It need not exist yet: the first batch makes it."""
+
+    def append(
+        self, frame: "DataFrame", query: str, batch: int, partition_by: Sequence[str] = ()
+    ) -> Written:
+        """Add the rows of a batch, once. Columns that the table lacks are added to it."""
+        if self._has(query, batch):
+            return self._repeated(query, batch)
+        with self._staged(frame, partition_by) as staged:
+            return self._added(staged, frame.schema, query, batch, partition_by)
+
+    def append_files(
+        self, addition: Addition, query: str, batch: int, partition_by: Sequence[str] = ()
+    ) -> Written:
+        """The same for rows that are in files already, which are moved into the table."""
+        if self._has(query, batch):
+            return self._repeated(query, batch)
+        return self._added(addition.files, addition.schema, query, batch, partition_by)
+
+    def _added(
+        self,
+        staged: Sequence[Staged],
+        schema: "StructType",
+        query: str,
+        batch: int,
+        partition_by: Sequence[str],
+    ) -> Written:
+        if not staged and self.exists:
+            return Written()
+        with lock_of(self.path):
+            self._prepare(schema, partition_by)
+            if staged:  # otherwise it is there from now on, for those who look at it
+                adds = self._move(staged, _label(query, batch))
+                self._commit(adds, "append", _once(query, batch))
+        return Written.of_staged(staged)
+
+    def append_arrow(self, rows: Any, query: str, batch: int) -> Written:
+        """The same for a few rows that are here already (a pyarrow.Table)."""
+        with lock_of(self.path):
+            if self._has(query, batch):
+                return Written(repeated=True)
+            retried(
+                lambda: write_deltalake(
+                    str(self.path),
+                    rows,
+                    mode="append",
+                    schema_mode="merge",
+                    configuration=None if self.exists else _CONFIGURATION,
+                    commit_properties=_once(query, batch),
+                )
+            )
+        return Written.of_rows(rows, files=1)
+
+    def upsert(self, frame: "DataFrame", keys: Sequence[str], query: str, batch: int) -> Written:
+        """Rows replace those with the same keys; the others are added. For tables of modest size:
+        the rows of the batch come to the driver."""
+        if self._has(query, batch):
+            return Written(repeated=True)
+        rows = _last_of_each(frame.toArrow(), keys)
+        if not len(rows) and self.exists:
+            return Written()
+        same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+        with lock_of(self.path):
+            self._prepare(frame.schema, ())
+            if not len(rows):
+                return Written()
+
+            def merge() -> dict[str, Any]:
+                merger = self.delta().merge(
+                    rows, same, "s", "t", commit_properties=_once(query, batch)
+                )
+                return merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+            files = retried(merge)["num_target_files_added"]
+        return Written.of_rows(rows, files)
+
+    def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> Written:
+        """Replace all rows, and the columns if they are others now, in one step."""
+        with self._staged(frame, partition_by) as staged, lock_of(self.path):
+            if self.exists and self.partition_columns != list(partition_by):
+                self.drop()
+            if not self.exists:
+                self._create(frame.schema, partition_by)
+            adds = self._move(staged, _label("overwrite", self.version))
+            self._commit(adds, "overwrite", None, delta_schema(frame.schema))
+        return Written.of_staged(staged)
+
+    def drop(self) -> None:
+        """Remove the table and its files."""
+        self._known = None
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # Inside
+
+    def _has(self, query: str, batch: int) -> bool:
+        last = self.last_batch(query)
+        return last is not None and batch <= last
+
+    def _repeated(self, query: str, batch: int) -> Written:
+        """What a batch had written, as far as its files are still as they were."""
+        label = _label(query, batch)
+        files = [each for each in self.files() if each.path.name.startswith(label)]
+        return Written.of_files(files)
+
+    @contextmanager
+    def _staged(self, frame: "DataFrame", partition_by: Sequence[str]) -> "Iterator[list[Staged]]":
+        """The files of a frame, which are gone at the end unless they were moved."""
+        place = self.path / STAGING / uuid.uuid4().hex
+        try:
+            for name, value in _SETTINGS.items():
+                frame.sparkSession.conf.set(name, value)
+            writer = frame.write.options(**_WRITING)
+            if partition_by:
+                writer = writer.partitionBy(*partition_by)
+            writer.parquet(str(place))
+            yield list(survey(place))
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _move(self, staged: Sequence[Staged], label: str) -> list[Any]:
+        """Put files in their place in the table; nobody sees them before they are committed."""
+        adds, attempt = [], uuid.uuid4().hex[:8]
+        for number, each in enumerate(staged):
+            name = f"{label}{attempt}-{number}.zstd.parquet"
+            place = self.path / each.folder
+            place.mkdir(parents=True, exist_ok=True)
+            each.path.rename(place / name)
+            adds.append(each.action(name))
+        return adds
+
+    def _prepare(self, schema: "StructType", partition_by: Sequence[str]) -> None:
+        """Make the table, or add the columns that it lacks."""
+        if not self.exists:
+            self._create(schema, partition_by)
+            return
+        known = {each.name: each for each in self.spark_schema}
+        for each in schema:
+            if each.name in known and not same_type(known[each.name], each):
+                raise HeadwaterError(
+                    f"the column {each.name} of the table {self.name} is "
+                    f"{known[each.name].dataType.simpleString()}, but new rows have "
+                    f"{each.dataType.simpleString()}: rebuild the table with "
+                    f"`headwater pipeline run --full-refresh {self.name}`"
+                )
+        new = [each.name for each in schema if each.name not in known]
+        if new:
+            fields = [each for each in delta_schema(schema).fields if each.name in new]
+            retried(lambda: self.delta().alter.add_columns(fields))
+
+    def _create(self, schema: "StructType", partition_by: Sequence[str]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            str(self.path),
+            delta_schema(schema),
+            partition_by=list(partition_by),
+            configuration=_CONFIGURATION,
+        )
+
+    def _commit(
+        self,
+        adds: list[Any],
+        mode: str,
+        once: CommitProperties | None,
+        schema: Schema | None = None,
+    ) -> None:
+        def commit() -> None:
+            delta = self.delta()
+            columns = list(delta.metadata().partition_columns)
+            delta.create_write_transaction(
+                adds, mode, schema or delta.schema(), columns, commit_properties=once
+            )
+
+        retried(commit)
+
+
+def retried(commit: Callable[[], T]) -> T:
+    """Do something that may find that another process has just changed the table."""
+    for _ in range(_COMMIT_TRIES - 1):
+        try:
+            return commit()
+        except CommitFailedError:
+            continue
+    return commit()
+
+
+_locks: dict[Path, threading.RLock] = {}
+
+
+def lock_of(path: Path) -> threading.RLock:
+    """Queries and upkeep of one process take turns on a table, instead of failing by turns."""
+    return _locks.setdefault(path, threading.RLock())
+
+
+def _once(query: str, batch: int) -> CommitProperties:
+    return CommitProperties(app_transactions=[Transaction(query, batch)])
+
+
+def _label(query: str, batch: int) -> str:
+    """How names of files begin, so that those of a batch can be found again."""
+    return f"{sha256(query.encode()).hexdigest()[:8]}-{batch}-"
+
+
+def _last_of_each(rows: Any, keys: Sequence[str]) -> Any:
+    """A merge cannot decide between two rows with the same keys: the last one counts."""
+    numbered = rows.append_column("__row", pa.array(range(len(rows)), pa.int64()))
+    last = numbered.group_by(list(keys)).aggregate([("__row", "max")])
+    return rows if len(last) == len(rows) else rows.take(last.column("__row_max").sort())

@@ -1,0 +1,173 @@
+"""Queues against a simple model: whatever happens, nothing is lost and nothing done comes back."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headwater.broker.broker import Broker
+from headwater.filters import LevelFilter
+from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.queue_spec import QueueSpec
+from tests.broker.client import Client
+
+SPEC = QueueSpec("test/q", (LevelFilter.exact("a"),), from_start=True, prefetch=4)
+
+
+class Queues(RuleBasedStateMachine):
+    """Publish, consume, acknowledge, drop and restart, in any order.
+
+    The model is two sets: what was published to the queue's topic, and what someone acknowledged.
+    """
+
+    spec = SPEC
+
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.directory = Path(tempfile.mkdtemp())
+        self.clients: list[Client] = []
+        self.published: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self.wait(self._open())
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(work)
+
+    async def _open(self) -> None:
+        self.engine = await EmbeddedEngine.open(self.directory, Settings(sync="os"))
+        self.broker = Broker(self.engine)
+        self.broker.queue(self.spec)
+
+    async def _close(self) -> None:
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+        self.broker.close()
+        await self.engine.close()
+
+    async def _settle(self) -> None:
+        done = asyncio.Event()
+        self.engine.when_durable(self.engine.end, lambda _: done.set())
+        self.engine.hurry()
+        await done.wait()
+        while self.broker.queues[self.spec.name].busy:
+            await asyncio.sleep(0)
+
+    @rule(count=st.integers(1, 10), wanted=st.booleans())
+    def publish(self, count: int, wanted: bool) -> None:
+        async def work() -> None:
+            first = self.engine.end
+            publisher = Client(self.broker)
+            publisher.publish("a" if wanted else "b", *[b"x"] * count)
+            publisher.leave()
+            if wanted:
+                self.published.update(range(first, first + count))
+            await self._settle()
+
+        self.wait(work())
+
+    @rule(window=st.integers(1, 6))
+    def consume(self, window: int) -> None:
+        async def work() -> None:
+            client = Client(self.broker, window)
+            client.consume(self.spec)
+            self.clients.append(client)
+            await self._settle()
+
+        if len(self.clients) < 4:
+            self.wait(work())
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        if client.held:
+            done = data.draw(st.lists(st.sampled_from(sorted(client.held)), unique=True))
+            self.acknowledged.update(done)
+            self.wait(self._after(partial(client.acknowledge, *done)))
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        self.clients.remove(client)
+        self.wait(self._after(client.leave))
+
+    async def _after(self, act: Callable[[], None]) -> None:
+        act()
+        await self._settle()
+
+    @rule()
+    def restart(self) -> None:
+        self.wait(self._close())
+        self.wait(self._open())
+
+    @invariant()
+    def nobody_has_what_is_not_the_queues(self) -> None:
+        for client in getattr(self, "clients", []):
+            assert client.held.keys() <= self.published
+            assert len(client.held) <= min(client.window, 4)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            self.wait(self._drain())
+            assert self.acknowledged == self.published
+            self.wait(self._close())
+        finally:
+            shutil.rmtree(self.directory)
+            self.loop.close()
+
+    async def _drain(self) -> None:
+        """Everyone leaves, and one consumer takes all that is left."""
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+        client = Client(self.broker)
+        client.consume(self.spec)
+        await self._settle()
+        for _ in range(len(self.published) + 1):
+            if not client.held:
+                break
+            self.verify_drained(client)
+            self.acknowledged.update(client.held)
+            client.acknowledge(*list(client.held))
+            await self._settle()
+        client.leave()
+
+    def verify_drained(self, client: Client) -> None:
+        assert self.acknowledged.isdisjoint(client.held), "done, and here again"
+
+
+class SharedQueues(Queues):
+    @invariant()
+    def a_message_has_one_holder(self) -> None:
+        held = [offset for client in getattr(self, "clients", []) for offset in client.held]
+        assert len(held) == len(set(held))
+        assert self.acknowledged.isdisjoint(held) if held else True
+
+
+class BroadcastQueues(Queues):
+    spec = replace(SPEC, shared=False)
+
+    def verify_drained(self, client: Client) -> None:
+        """What one consumer left comes again, even if another one acknowledged it."""
+
+
+TestSharedQueues = pytest.mark.property(SharedQueues.TestCase)
+TestBroadcastQueues = pytest.mark.property(BroadcastQueues.TestCase)
+for machine in (TestSharedQueues, TestBroadcastQueues):
+    # A step is milliseconds of real disk, so the quick form has to be short.
+    examples = min(settings().max_examples // 5, 1000)
+    machine.settings = settings(deadline=None, max_examples=examples, stateful_step_count=25)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.wire import crystal, prism
+from headwater.registry import REGISTRY
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -135,7 +136,7 @@ class Server(ABC):
         return int(found[1]) * 1024
 
 
-_PROTOCOLS = ("psmb", "bpsp", "bmtp", "prism", "crystal")
+_PROTOCOLS = tuple(REGISTRY)
 
 WAITING = "bench/waiting"  # the topic of a queue that exists before anyone consumes it
 

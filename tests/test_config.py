@@ -17,7 +17,6 @@ from headwater.config import (
     DECLARED,
     SETTINGS,
     Array,
-    Bmtp,
     Config,
     KeyPath,
     Limits,
@@ -25,12 +24,14 @@ from headwater.config import (
     Listen,
     Loaded,
     Log,
-    Prism,
     Setting,
     Tls,
     load,
 )
 from headwater.errors import ConfigError
+from headwater.protocols.bmtp.settings import BmtpSettings
+from headwater.protocols.prism.settings import PrismSettings
+from headwater.protocols.psmb.settings import PsmbSettings
 from headwater.units import Address
 
 
@@ -62,22 +63,24 @@ def test_defaults() -> None:
     assert config == Config()
     assert config.data == Path("data")
     assert config.loop == "auto"
-    assert config.listen.psmb == Address("0.0.0.0", 13880)
-    assert config.listen.bmtp == Address("0.0.0.0", 1039)
-    assert config.listen.prism == Address("0.0.0.0", 8080)
-    assert config.listen.bpsp == Address("0.0.0.0", 29010)
-    assert config.listen.crystal == Address("0.0.0.0", 33927)
+    assert config.listen.protocols["psmb"] == Address("0.0.0.0", 13880)
+    assert config.listen.protocols["bmtp"] == Address("0.0.0.0", 1039)
+    assert config.listen.protocols["prism"] == Address("0.0.0.0", 8080)
+    assert config.listen.protocols["bpsp"] == Address("0.0.0.0", 29010)
+    assert config.listen.protocols["crystal"] == Address("0.0.0.0", 33927)
     assert config.listen.console == Address("127.0.0.1", 8090)
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
     assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 1024)
     assert config.listen.any is None
     assert (config.console.session_hours, config.console.names) == (12.0, ())
-    assert (config.psmb.keepalive_seconds, config.psmb.keepalive_misses) == (10.0, 3)
+    assert config.protocols["psmb"] == PsmbSettings(10.0, 3)
     assert config.tls == Tls(None, None)
-    assert config.bmtp == Bmtp("document", "json", "broadcast", 60.0, 120.0, {})
-    assert config.prism == Prism(False, 300.0, 100, 60.0, 16, (), ())
-    assert config.crystal.secret_key is None
+    assert config.protocols["bmtp"] == BmtpSettings(
+        "document", "json", "broadcast", 60.0, 120.0, {}
+    )
+    assert config.protocols["prism"] == PrismSettings(False, 300.0, 100, 60.0, 16, (), ())
+    assert config.protocols["crystal"].secret_key is None
     assert loaded.file is None
     assert loaded.warnings == ()
     assert {origin.kind for origin in loaded.origins.values()} == {"default"}
@@ -126,7 +129,7 @@ def test_a_file_sets_every_kind_of_value() -> None:
     assert loaded.config == Config(
         data=Path("/srv/log"),
         loop="asyncio",
-        listen=Listen(psmb=None, bpsp=Address("::1", 0)),
+        listen=Listen({**Listen().protocols, "psmb": None, "bpsp": Address("::1", 0)}),
         log=Log("interval", 2.0, 70_000, 10**10, 7 * 86400.0),
         limits=Limits(connections=5, handshake_seconds=0.5),
     )

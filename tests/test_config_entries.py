@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.config import PrismApp, PrismQueue
+from headwater.protocols.prism.settings import PrismApp, PrismQueue
 from tests.test_config import elsewhere, load_text, refusal
 
 __all__ = ["elsewhere"]
@@ -14,7 +14,10 @@ QUEUE = "[[prism.queues]]\napp = 'shop'\nname = 'orders'\n"
 
 def test_apps() -> None:
     loaded = load_text(APP + APP.replace("shop", "shop-2"))
-    assert loaded.config.prism.apps == (PrismApp("shop", SECRET), PrismApp("shop-2", SECRET))
+    assert loaded.config.protocols["prism"].apps == (
+        PrismApp("shop", SECRET),
+        PrismApp("shop-2", SECRET),
+    )
     assert str(loaded.origins["prism.apps[1]"]) == "test.toml:4"
     assert str(loaded.origins["prism.apps[1].client_secret"]) == "test.toml:6"
 
@@ -25,17 +28,17 @@ def test_entries_may_be_written_inline() -> None:
         f" {{ client_id = 'b', client_secret = '{SECRET}' }} ]\n"
         "bmtp = { channels = { 7 = 'seven' } }"
     )
-    assert [app.client_id for app in loaded.config.prism.apps] == ["a", "b"]
+    assert [app.client_id for app in loaded.config.protocols["prism"].apps] == ["a", "b"]
     assert str(loaded.origins["prism.apps[1].client_id"]) == "test.toml:3"
-    assert loaded.config.bmtp.channels == {7: "seven"}
-    assert load_text("prism.apps = []").config.prism.apps == ()
+    assert loaded.config.protocols["bmtp"].channels == {7: "seven"}
+    assert load_text("prism.apps = []").config.protocols["prism"].apps == ()
 
 
 def test_queues_take_what_they_do_not_say_from_above() -> None:
     text = f"prism.prefetch = 5\n{QUEUE}{QUEUE.replace('orders', '')}"
     own = "bindings = ['a.*', '#']\nprefetch = 9\nack_seconds = 0.5\nmax_deliveries = 1\n"
     loaded = load_text(text + own, {"HEADWATER_PRISM_ACK_SECONDS": "30"})
-    assert loaded.config.prism.queues == (
+    assert loaded.config.protocols["prism"].queues == (
         PrismQueue("shop", "orders", (), prefetch=5, ack_seconds=30.0, max_deliveries=16),
         PrismQueue("shop", "", ("a.*", "#"), prefetch=9, ack_seconds=0.5, max_deliveries=1),
     )
@@ -54,10 +57,10 @@ def test_queues_take_what_they_do_not_say_from_above() -> None:
 
 def test_channels() -> None:
     loaded = load_text("[bmtp.channels]\n0 = 'a'\n4294967295 = 'b/c'\n'42' = 'bmtp/42'\n")
-    assert loaded.config.bmtp.channels == {0: "a", 2**32 - 1: "b/c", 42: "bmtp/42"}
+    assert loaded.config.protocols["bmtp"].channels == {0: "a", 2**32 - 1: "b/c", 42: "bmtp/42"}
     assert str(loaded.origins["bmtp.channels.4294967295"]) == "test.toml:3"
     with pytest.raises(TypeError):
-        loaded.config.bmtp.channels[1] = "no"  # type: ignore[index]
+        loaded.config.protocols["bmtp"].channels[1] = "no"
 
 
 @pytest.mark.parametrize(
@@ -138,9 +141,9 @@ def test_a_bad_entry_is_refused_with_its_line(text: str, line: int, sentence: st
 
 def test_topics_that_only_look_like_those_of_channels() -> None:
     text = "[bmtp.channels]\n1 = 'bmtp/02'\n2 = 'bmtp/4294967296'\n3 = 'bmtp/x'\n"
-    assert len(load_text(text).config.bmtp.channels) == 3
+    assert len(load_text(text).config.protocols["bmtp"].channels) == 3
     long = f"limits.topic_bytes = 65535\nbmtp.channels.1 = 'bmtp/{'9' * 60_000}'"
-    assert len(load_text(long).config.bmtp.channels) == 1
+    assert len(load_text(long).config.protocols["bmtp"].channels) == 1
 
 
 @pytest.mark.parametrize(

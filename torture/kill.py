@@ -19,8 +19,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.protocols import bpsp, psmb
 from headwater.protocols.base import Delivered, Pinged
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import BrokerProcess, Wire, eventually
 from torture.log import stored_payloads
 
@@ -92,7 +93,7 @@ class Subscriber:
             time.sleep(0.01)
 
     def _read(self, wire: Wire, stop: threading.Event) -> None:
-        session = psmb.Client(1 << 30)
+        session = psmb.PsmbClientSession(1 << 30)
         list(session.receive(b"OK\0\0\0\0\0OK\0"))  # already read from the socket
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):

@@ -27,7 +27,7 @@ from headwater.commands import Subscribe
 from headwater.control import call
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, Settings
-from headwater.protocols import psmb
+from headwater.protocols.psmb import codec as psmb
 from headwater.transport.tcp import Bounds, Connections
 from tests.broker.client import Client
 from tests.console.stand import client_of, console_of
@@ -76,7 +76,7 @@ def lazy_subscriber(broker: BrokerProcess, topic: str) -> Wire:
     """A PSMB client that reads when it is told to, with little room for what it has not read."""
     wire = broker.psmb()
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    wire.send(psmb.Client.hello(2) + psmb.Client.subscribe(topic, None))
+    wire.send(psmb.PsmbClientSession.hello(2) + psmb.PsmbClientSession.subscribe(topic, None))
     wire.expect(b"OK\0\0\0\0\0OK\0")
     return wire
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from headwater.client import BmtpClient, Client, Message, Target, connect
-from headwater.client import bmtp as client_module
 from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
 from headwater.message import Batch
-from headwater.protocols import bmtp
 from headwater.protocols.base import Terms
+from headwater.protocols.bmtp import asyncio_client as client_module
+from headwater.protocols.bmtp import codec as bmtp
 from tests.e2e.process import PATIENCE, held_port
 
 
@@ -21,7 +21,7 @@ from tests.e2e.process import PATIENCE, held_port
 class Broker:
     """Hands every message to everyone who has subscribed to its channel, once."""
 
-    settings: bmtp.Settings = field(default_factory=bmtp.Settings)
+    settings: bmtp.BmtpSettings = field(default_factory=bmtp.BmtpSettings)
     port: int = 0
     refuse: Refusal | None = None
     holds_answers: bool = False
@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.session = bmtp.ServerSession(Terms("peer"), broker.settings)
+        self.session = bmtp.BmtpService(broker.settings).session(Terms("peer"))
         self.consumed: list[Consume] = []
         self.waiting: list[bytes] = []
         self.backlog: list[tuple[Batch, Consume]] = []
@@ -145,7 +145,7 @@ def test_publish_and_receive(dialect: bmtp.Dialect, envelope: bmtp.EnvelopeName,
             assert [message.payload for message in got] == [b"1", b"", b'{"a": 1}', "é\n".encode()]
             assert {message.topic for message in got} == {"bmtp/42"}
 
-    played(check, Broker(bmtp.Settings(dialect, envelope)))
+    played(check, Broker(bmtp.BmtpSettings(dialect, envelope)))
 
 
 def test_more_messages_than_the_window_has_room_for() -> None:
@@ -239,7 +239,7 @@ def test_configured_channels() -> None:
             await client.publish("sensors/a", b"x")
             assert (await take(client, 1))[0].topic == "sensors/a"
 
-    played(check, Broker(bmtp.Settings(channels={42: "sensors/a"})))
+    played(check, Broker(bmtp.BmtpSettings(channels={42: "sensors/a"})))
 
 
 def test_it_comes_back_after_the_broker_was_away() -> None:

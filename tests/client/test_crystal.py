@@ -12,8 +12,7 @@ from headwater.broker.broker import Broker
 from headwater.client import Client, CrystalClient, Message, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
 from headwater.log.embedded.engine import EmbeddedEngine, Settings
-from headwater.protocols import crystal
-from headwater.protocols.base import Session, Terms
+from headwater.protocols.crystal import codec as crystal
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.transport.tcp import Bounds, Connections, Listener
 from tests.e2e.process import PATIENCE
@@ -34,16 +33,13 @@ class Running:
             connection.transport.abort()
 
 
-def session(terms: Terms) -> Session:
-    return crystal.ServerSession(terms, crystal.Settings(SECRET))
-
-
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
     engine = await EmbeddedEngine.open(data, Settings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
-    listener = Listener(crystal.NAME, session, connections)
+    service = crystal.CrystalService(crystal.CrystalSettings(SECRET))
+    listener = Listener(crystal.NAME, service.session, connections)
     try:
         _, port = await listener.listen("127.0.0.1", 0)
         yield Running(broker, connections, port)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,14 @@ from headwater.broker.broker import Broker
 from headwater.client import Client, Message, PrismClient, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
 from headwater.log.embedded.engine import EmbeddedEngine, Settings
-from headwater.protocols import prism
-from headwater.protocols.base import Session, Terms
+from headwater.protocols.prism import codec as prism
 from headwater.transport.tcp import Bounds, Connections, Listener
 from tests.e2e.process import PATIENCE
 
 SECRET = "a secret for tests"
-QUEUES = {"shop/bound": prism.QueueSettings(bindings=("order.#",))}
+BOUND = prism.PrismQueue(
+    "shop", "bound", ("order.#",), prefetch=100, ack_seconds=60.0, max_deliveries=16
+)
 
 
 class Running:
@@ -34,17 +34,13 @@ class Running:
             connection.transport.abort()
 
 
-def session(settings: prism.Settings, terms: Terms) -> Session:
-    return prism.ServerSession(terms, settings)
-
-
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
     engine = await EmbeddedEngine.open(data, Settings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
-    settings = prism.Settings(apps={"shop": SECRET}, queues=QUEUES)
-    listener = Listener(prism.NAME, partial(session, settings), connections)
+    service = prism.PrismService(prism.PrismSettings(queues=(BOUND,)), {"shop": SECRET})
+    listener = Listener(prism.NAME, service.session, connections)
     try:
         _, port = await listener.listen("127.0.0.1", 0)
         yield Running(broker, connections, port)

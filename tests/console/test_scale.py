@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headwater.control import call
-from headwater.protocols import psmb
+from headwater.protocols.psmb import codec as psmb
 from tests.console.stand import client_of, console_of
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
@@ -73,7 +73,9 @@ def connect(port: int, number: int) -> socket.socket:
     link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     link.bind((f"127.0.0.{2 + number % 8}", 0))
     link.connect(("127.0.0.1", port))
-    link.sendall(psmb.Client.hello(2) + psmb.Client.subscribe(f"idle/{number}", None))
+    link.sendall(
+        psmb.PsmbClientSession.hello(2) + psmb.PsmbClientSession.subscribe(f"idle/{number}", None)
+    )
     return link
 
 

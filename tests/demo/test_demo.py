@@ -128,7 +128,9 @@ def test_ports_that_are_taken_are_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         # Whether others have the usual ones at this moment, nobody knows: this one is taken.
-        listen = replace(Config().listen, bpsp=Address("127.0.0.1", port))
+        usual = Config().listen
+        others = {**usual.protocols, "bpsp": Address("127.0.0.1", port)}
+        listen = replace(usual, protocols=others)
         monkeypatch.setattr(demo_broker, "Config", lambda: Config(listen=listen))
         chosen = choose_ports()
     assert chosen.moved["bpsp"] == chosen.by_name["bpsp"] != port

@@ -17,7 +17,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from headwater.broker.queues import ledger
-from headwater.protocols import REGISTRY, bpsp, psmb
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.psmb import codec as psmb
+from headwater.registry import REGISTRY
 
 #: Seconds that anything may take on a machine that has much else to do. A test that passes never
 #: waits for so long.
@@ -197,14 +199,17 @@ class BrokerProcess:
     def publisher(self, topic: str, version: int = 2) -> "Wire":
         """A PSMB connection in publish mode."""
         wire = self.psmb()
-        wire.send(psmb.Client.hello(version) + psmb.Client.publishing(topic))
+        wire.send(psmb.PsmbClientSession.hello(version) + psmb.PsmbClientSession.publishing(topic))
         wire.expect(b"OK\0\0\0\0\0OK\0")
         return wire
 
     def subscriber(self, pattern: str, identity: int | None = None, version: int = 2) -> "Wire":
         """A PSMB connection in subscribe mode."""
         wire = self.psmb()
-        wire.send(psmb.Client.hello(version) + psmb.Client.subscribe(pattern, identity))
+        wire.send(
+            psmb.PsmbClientSession.hello(version)
+            + psmb.PsmbClientSession.subscribe(pattern, identity)
+        )
         wire.expect(b"OK\0\0\0\0\0OK\0")
         return wire
 

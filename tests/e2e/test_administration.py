@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import InvalidStatus
 
 from headwater.client import BpspClient, PrismClient
-from headwater.protocols import prism
+from headwater.protocols.prism import codec as prism
 from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, eventually
 
 TLS = Path(__file__).parent / "tls"

@@ -4,7 +4,8 @@ import os
 import time
 from contextlib import closing
 
-from headwater.protocols import bpsp, psmb
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import BpspWire, BrokerProcess, eventually
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.protocols import bpsp, psmb
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.psmb import codec as psmb
 from tests.e2e.disk import small_disk
 from tests.e2e.process import BrokerProcess, eventually
 

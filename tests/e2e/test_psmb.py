@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.protocols import psmb
+from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
 
 
@@ -40,7 +40,7 @@ def test_nil_answers_a_publishers_nop(broker: BrokerProcess) -> None:
 
 def test_a_rejected_mode_leaves_room_for_another(broker: BrokerProcess) -> None:
     wire = broker.psmb()
-    wire.send(psmb.Client.hello() + b"SUB\0\0\0\0(\0" + b"PUB\0" + b"PUBt\0")
+    wire.send(psmb.PsmbClientSession.hello() + b"SUB\0\0\0\0(\0" + b"PUB\0" + b"PUBt\0")
     wire.expect(b"OK\0\0\0\0\0" + b"FAILED\0bad pattern: ")
     answer = b""
     while not answer.endswith(b"OK\0"):

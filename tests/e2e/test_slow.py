@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from headwater.control import call
-from headwater.protocols import bpsp, psmb
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
 
 MEGABYTE = 1 << 20

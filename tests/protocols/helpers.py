@@ -1,4 +1,5 @@
-"""What the tests of the codecs share: how bytes are cut, and how time and memory are bounded."""
+"""What the tests of the codecs share: the terms of a connection, how bytes are cut and broken, and
+how time and memory are bounded."""
 
 import time
 import tracemalloc
@@ -8,11 +9,17 @@ from itertools import cycle
 from hypothesis import strategies as st
 
 from headwater.commands import Close, Command, Respond
-from headwater.protocols.base import ClientSession, Event, Session
-from tests.protocols.vectors import merged_deliveries, merged_runs, shown, told
+from headwater.protocols.base import ClientSession, Event, Session, Terms
+from tests.protocols.vectors import PEER, merged_deliveries, merged_runs, shown, told
+
+#: Small limits, which are soon reached.
+LIMIT = 1000
+TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
 
 #: Sizes of the pieces that a stream arrives in, over and over.
 sizes = st.lists(st.integers(1, 40), min_size=1, max_size=8)
+#: A piece that is larger than any stream.
+WHOLE = 1 << 40
 payloads = st.lists(st.binary(max_size=40) | st.just(b"same size"), min_size=1, max_size=40)
 
 
@@ -23,6 +30,23 @@ def pieces(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
             return
         yield data[position : position + size]
         position += size
+
+
+def commands_of(session: Session, data: bytes, cut: Iterable[int] = (WHOLE,)) -> list[Command]:
+    """What a session makes of a stream; runs that were cut are put together again."""
+    found = (command for piece in pieces(data, cut) for command in session.receive(piece))
+    return list(merged_runs(found))
+
+
+def broken(frame: bytes) -> st.SearchStrategy[bytes]:
+    """A frame that is right, cut short, or has one wrong byte."""
+    return st.one_of(
+        st.just(frame),
+        st.integers(0, len(frame)).map(lambda end: frame[:end]),
+        st.tuples(st.integers(0, len(frame) - 1), st.integers(0, 255)).map(
+            lambda change: frame[: change[0]] + bytes([change[1]]) + frame[change[0] + 1 :]
+        ),
+    )
 
 
 def outcome(session: Session, stream: Iterable[bytes]) -> tuple[list[bytes], bytes, bool]:

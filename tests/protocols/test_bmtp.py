@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond
+from headwater.commands import Acknowledge, Close, Consume, Publish, Respond
 from headwater.errors import Code, ConfigError, Refusal
 from headwater.message import Batch, Headers, Run, Tiles
-from headwater.protocols import bmtp
 from headwater.protocols.base import Answered, Delivered, Terms
-from headwater.protocols.bmtp import delivering, publishing, reader
+from headwater.protocols.bmtp import codec as bmtp
+from headwater.protocols.bmtp import publishing, reader
 from headwater.protocols.bmtp.envelope import (
     Opened,
     as_scalar,
@@ -27,6 +27,9 @@ from headwater.protocols.bmtp.names import parse_channel
 from headwater.protocols.bmtp.window import Window
 from headwater.protocols.bmtp.wire import HELLO, STATUS_OF, encode_pubs, pubacks, with_streams
 from tests.protocols.helpers import (
+    TERMS,
+    broken,
+    commands_of,
     events,
     memory_kept,
     outcome,
@@ -36,11 +39,8 @@ from tests.protocols.helpers import (
     shown_events,
     sizes,
 )
-from tests.protocols.test_psmb import broken
 from tests.protocols.vectors import PEER, merged_runs
 
-LIMIT = 1000
-TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
 KEY = ("42", "")
 
 dialects: st.SearchStrategy[bmtp.Dialect] = st.sampled_from(["document", "bitmq"])
@@ -52,8 +52,8 @@ producers = st.sampled_from(["", '"p"', "7", "-1.50", "true", '""', '"é"', '"\\
 
 def connected(
     dialect: bmtp.Dialect = "document", envelope: bmtp.EnvelopeName = "json", terms: Terms = TERMS
-) -> bmtp.ServerSession:
-    session = bmtp.ServerSession(terms, bmtp.Settings(dialect, envelope))
+) -> bmtp.BmtpSession:
+    session = bmtp.BmtpService(bmtp.BmtpSettings(dialect, envelope)).session(terms)
     assert list(session.receive(HELLO)) == [Respond(b"\x20")]
     return session
 
@@ -123,7 +123,7 @@ def test_the_usual_topic_of_a_configured_channel_is_nobodys() -> None:
 @pytest.mark.parametrize("table", [{"042": "a"}, {"x": "a"}, {4294967296: "a"}, {1: ""}, {1: "\0"}])
 def test_a_bad_table_is_refused(table: dict[int, str]) -> None:
     with pytest.raises(ConfigError):
-        bmtp.Settings(channels=table)
+        bmtp.BmtpService(bmtp.BmtpSettings(channels=table))
 
 
 # Envelopes
@@ -319,7 +319,7 @@ def test_what_a_client_publishes_arrives(
     envelope: bmtp.EnvelopeName,
     cut: list[int],
 ) -> None:
-    client = bmtp.Client(dialect, envelope)
+    client = bmtp.BmtpClientSession(dialect, envelope)
     headers: Headers = (("producer_id", producer),) if producer and envelope == "json" else ()
     try:
         bodies = client.bodies(f"bmtp/{channel}", run, headers)
@@ -365,7 +365,7 @@ def test_what_the_broker_delivers_arrives_and_is_acknowledged(
     headers: Headers = {0: (("qos", "0"),), 1: (), 2: (("qos", "2"),)}[qos]
     told: Headers = (("producer_id", producer),) if producer else ()
     buffers, awaited = session.send(batch(run, headers + told), KEY, again)
-    client = bmtp.Client(dialect, envelope)
+    client = bmtp.BmtpClientSession(dialect, envelope)
     got = [
         event
         for piece in pieces(b"".join(buffers), cut)
@@ -386,7 +386,7 @@ def test_what_the_broker_delivers_arrives_and_is_acknowledged(
 @pytest.mark.property
 @given(found=st.lists(channels, min_size=1, max_size=5), cut=sizes)
 def test_what_a_client_subscribes_to_arrives(found: list[int], cut: list[int]) -> None:
-    client = bmtp.Client()
+    client = bmtp.BmtpClientSession()
     stream = b"".join(client.subscribe(f"bmtp/{channel}") for channel in found)
     session = connected()
     commands = [c for piece in pieces(stream, cut) for c in session.receive(piece)]
@@ -400,8 +400,8 @@ def test_what_a_client_subscribes_to_arrives(found: list[int], cut: list[int]) -
 
 def test_a_channel_is_a_queue_that_keeps_everything_until_it_is_acknowledged() -> None:
     for delivery in ("broadcast", "balanced"):
-        settings = bmtp.Settings(delivery=delivery, channels={42: "sensors/a"})
-        session = bmtp.ServerSession(TERMS, settings)
+        settings = bmtp.BmtpSettings(delivery=delivery, channels={42: "sensors/a"})
+        session = bmtp.BmtpService(settings).session(TERMS)
         _, command = session.receive(HELLO + b"\x50\0\0\0\x2a")
         assert isinstance(command, Consume)
         queue = command.queue
@@ -417,14 +417,14 @@ def test_every_refusal_arrives(code: Code) -> None:
     (command,) = session.receive(pub(envelope(b"hi"), stream=9) + pub(envelope(b"ho"), stream=8))
     reaction = session.refuse(command, Refusal(code, "why"))
     assert reaction == Respond(pubacks(STATUS_OF[code], b"\x09\x08"))
-    for answer in bmtp.Client().receive(reaction.answer):
+    for answer in bmtp.BmtpClientSession().receive(reaction.answer):
         assert isinstance(answer, Answered)
         assert answer.error is not None
     assert session.refuse(Publish(batch([b"x"]).run), Refusal(code, "why")) is None
 
 
 def test_the_names_that_a_client_takes() -> None:
-    client = bmtp.Client(channels={7: "sensors/a", 8: "42"})
+    client = bmtp.BmtpClientSession(channels={7: "sensors/a", 8: "42"})
     assert client.subscribe("sensors/a") == b"\x50\0\0\0\x07"
     assert client.subscribe("bmtp/42") == b"\x50\0\0\0\x2a"
     assert client.subscribe("42") == b"\x50\0\0\0\x08"  # it is a topic here
@@ -436,16 +436,16 @@ def test_the_names_that_a_client_takes() -> None:
 
 def test_what_a_client_cannot_say() -> None:
     with pytest.raises(Refusal, match="no headers"):
-        bmtp.Client().bodies("42", [b"x"], (("a", "b"),))
+        bmtp.BmtpClientSession().bodies("42", [b"x"], (("a", "b"),))
     with pytest.raises(Refusal, match="no headers"):
-        bmtp.Client(envelope="binary").bodies("42", [b"x"], (("producer_id", "b"),))
+        bmtp.BmtpClientSession(envelope="binary").bodies("42", [b"x"], (("producer_id", "b"),))
     with pytest.raises(Refusal, match="binary envelope"):
-        bmtp.Client().bodies("42", [b"\xff"])
+        bmtp.BmtpClientSession().bodies("42", [b"\xff"])
     for name in ("json", "binary"):
-        client = bmtp.Client(envelope=name)
+        client = bmtp.BmtpClientSession(envelope=name)
         with pytest.raises(Refusal, match="too large"):
             client.bodies("42", [b"x" * 65_536])
-    assert bmtp.Client(envelope="binary").bodies("42", [b"x" * 65_528])
+    assert bmtp.BmtpClientSession(envelope="binary").bodies("42", [b"x" * 65_528])
 
 
 # Any input
@@ -476,9 +476,9 @@ input_of_clients = st.lists(
 ).map(b"".join)
 
 
-def prepared(dialect: bmtp.Dialect, envelope: bmtp.EnvelopeName) -> bmtp.ServerSession:
+def prepared(dialect: bmtp.Dialect, envelope: bmtp.EnvelopeName) -> bmtp.BmtpSession:
     """With two messages on their way."""
-    session = bmtp.ServerSession(TERMS, bmtp.Settings(dialect, envelope))
+    session = bmtp.BmtpService(bmtp.BmtpSettings(dialect, envelope)).session(TERMS)
     session.send(batch([b"a", b"b"]), KEY, False)
     return session
 
@@ -553,8 +553,8 @@ def test_a_client_survives_any_broker(
     stream: bytes, dialect: bmtp.Dialect, envelope: bmtp.EnvelopeName, cut: list[int]
 ) -> None:
     """Nothing is raised, and nothing depends on the cuts."""
-    whole = shown_events(bmtp.Client(dialect, envelope), [stream])
-    assert shown_events(bmtp.Client(dialect, envelope), pieces(stream, cut)) == whole
+    whole = shown_events(bmtp.BmtpClientSession(dialect, envelope), [stream])
+    assert shown_events(bmtp.BmtpClientSession(dialect, envelope), pieces(stream, cut)) == whole
 
 
 # The send window
@@ -609,7 +609,9 @@ def test_sending_pauses_while_no_stream_is_free() -> None:
     assert session.room(some.run) == 255
     (packets,), awaited = session.send(some.part(7, 7 + 255), KEY, False)
     assert list(awaited) == list(range(7, 262))
-    got = [event for event in bmtp.Client().receive(packets) if isinstance(event, Delivered)]
+    got = [
+        event for event in bmtp.BmtpClientSession().receive(packets) if isinstance(event, Delivered)
+    ]
     receipts = [receipt for event in got for receipt in event.receipts]
     assert receipts == [pubacks(0, bytes([stream])) for stream in range(1, 256)]
     assert session.room(some.run) == 0
@@ -679,15 +681,17 @@ def test_many_packets_of_one_size_are_not_cut() -> None:
 
 
 def test_what_is_skipped_is_counted_and_logged_once_per_topic(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(delivering, "SKIPS", delivering.Skips())
-    session = connected()
+    service = bmtp.BmtpService(bmtp.BmtpSettings())
+    session, other = service.session(TERMS), service.session(TERMS)
+    other.send(batch([bytes(1 << 20)]), KEY, False)
     for topic in ("bmtp/42", "bmtp/42", "bmtp/43"):
         run = Run(topic, [b"x" * 70_000, b"y"], protocol="psmb")
         session.send(Batch(7, 0, run), KEY, False)
     session.send(batch([b'"' * 40_000] * 2), KEY, False)
-    assert session.skipped == delivering.SKIPS.count == 5
+    (counter,) = service.counters()
+    assert (session.skipped, counter.count) == (5, 6)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "bmtp/42" in caplog.text
     assert "bmtp/43" in caplog.text
@@ -702,7 +706,7 @@ def test_a_run_with_nothing_that_fits_sends_nothing() -> None:
 
 
 def test_a_connection_is_established_by_conn() -> None:
-    session = bmtp.ServerSession(TERMS)
+    session = bmtp.BmtpService(bmtp.BmtpSettings()).session(TERMS)
     assert not session.established
     list(session.receive(HELLO[:-1]))
     assert not session.established
@@ -714,7 +718,7 @@ def test_a_connection_is_established_by_conn() -> None:
 
 
 def test_idle_connections_are_closed() -> None:
-    session = bmtp.ServerSession(TERMS, bmtp.Settings(idle_seconds=7.5))
+    session = bmtp.BmtpService(bmtp.BmtpSettings(idle_seconds=7.5)).session(TERMS)
     assert session.idle_after == 7.5
     assert session.sending_is_life
     reaction = session.idle(0)
@@ -723,10 +727,6 @@ def test_idle_connections_are_closed() -> None:
 
 
 # What hostile input costs
-
-
-def commands_of(stream: bytes, terms: Terms = TERMS) -> list[Command]:
-    return list(connected(terms=terms).receive(stream))
 
 
 def test_a_large_message_in_small_pieces() -> None:
@@ -756,7 +756,7 @@ def test_a_large_message_in_small_pieces() -> None:
 def test_data_that_defeat_the_search_for_runs(data: list[bytes]) -> None:
     count = 20_000 // len(data)
     stream = b"".join(pub(envelope(each)) for each in data) * count
-    assert seconds(lambda: commands_of(stream)) < 1
+    assert seconds(lambda: commands_of(connected(), stream)) < 1
 
 
 @pytest.mark.parametrize(
@@ -773,7 +773,7 @@ def test_data_that_defeat_the_search_for_runs(data: list[bytes]) -> None:
 def test_thousands_of_distinct_envelopes(packet: object) -> None:
     assert callable(packet)
     stream = b"".join(packet(number) for number in range(10_000))
-    assert seconds(lambda: commands_of(stream)) < 1.5
+    assert seconds(lambda: commands_of(connected(), stream)) < 1.5
 
 
 @pytest.mark.parametrize(
@@ -792,13 +792,13 @@ def test_thousands_of_distinct_envelopes(packet: object) -> None:
 )
 def test_long_envelopes_are_read_fast(body: bytes) -> None:
     assert len(body) < 65_532
-    assert seconds(lambda: commands_of(pub(body), Terms(PEER))) < 0.1
+    assert seconds(lambda: commands_of(connected(terms=Terms(PEER)), pub(body))) < 0.1
 
 
 def test_deep_nesting_in_a_payload_is_only_text() -> None:
     deep = b"[" * 30_000 + b"]" * 30_000
     (packets,), _ = connected().send(batch([deep]), KEY, False)
-    (event,) = bmtp.Client().receive(packets)
+    (event,) = bmtp.BmtpClientSession().receive(packets)
     assert isinstance(event, Delivered)
     assert list(event.payloads) == [deep]
 

@@ -7,12 +7,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.commands import Command, Identify, Publish, Respond, Subscribe, Unsubscribe
+from headwater.commands import Identify, Publish, Respond, Subscribe, Unsubscribe
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Batch, Headers, Run
-from headwater.protocols import bpsp
 from headwater.protocols.base import Answered, Delivered, Ended, Ready, Terms
+from headwater.protocols.bpsp import codec as bpsp
 from tests.protocols.helpers import (
+    LIMIT,
+    TERMS,
+    broken,
+    commands_of,
     events,
     memory_kept,
     outcome,
@@ -22,11 +26,8 @@ from tests.protocols.helpers import (
     shown_events,
     sizes,
 )
-from tests.protocols.test_psmb import broken
-from tests.protocols.vectors import PEER, Conversation, Key, Step, files, merged_runs
+from tests.protocols.vectors import PEER, Conversation, Key, Step, files
 
-LIMIT = 1000
-TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
 PAIR = bpsp.format_headers((("x-topic", "a"),))
 
 #: Text that a header can carry: anything that does not end in a backslash.
@@ -37,11 +38,6 @@ headers = st.dictionaries(
 ).map(lambda found: tuple(found.items()))
 topics = st.text("ab/é", min_size=1, max_size=20)
 tags = carried.filter(lambda tag: len(tag) < 20)
-
-
-def commands_of(data: bytes, cut: list[int]) -> list[Command]:
-    session = bpsp.ServerSession(TERMS)
-    return list(merged_runs(c for piece in pieces(data, cut) for c in session.receive(piece)))
 
 
 # Headers
@@ -81,12 +77,12 @@ def test_any_bytes_are_headers_or_refused(raw: bytes) -> None:
 def test_what_a_client_publishes_arrives(
     topic: str, run: list[bytes], extra: Headers, ack: bool, echo: bool, cut: list[int]
 ) -> None:
-    stream = bpsp.Client(LIMIT).publish(topic, run, extra, ack=ack, echo=echo)
-    (command,) = commands_of(stream, cut)
+    stream = bpsp.BpspClientSession(LIMIT).publish(topic, run, extra, ack=ack, echo=echo)
+    (command,) = commands_of(bpsp.BpspSession(TERMS), stream, cut)
     assert isinstance(command, Publish)
     assert list(command.run.payloads) == run
     assert (command.run.topic, command.run.headers, command.echo) == (topic, extra, echo)
-    answers = events(bpsp.Client(LIMIT), pieces(command.answer, cut))
+    answers = events(bpsp.BpspClientSession(LIMIT), pieces(command.answer, cut))
     assert answers == [Answered()] * (len(run) if ack else 0)
 
 
@@ -95,13 +91,13 @@ def test_what_a_client_publishes_arrives(
 def test_what_a_client_asks_for_arrives(
     topic: str, tag: str, user: str, password: str, cut: list[int]
 ) -> None:
-    client = bpsp.Client(LIMIT)
+    client = bpsp.BpspClientSession(LIMIT)
     stream = (
         client.connect(user, password)
         + client.subscribe(topic, tag)
         + client.unsubscribe(topic, tag)
     )
-    connect, subscribe, unsubscribe = commands_of(stream, cut)
+    connect, subscribe, unsubscribe = commands_of(bpsp.BpspSession(TERMS), stream, cut)
     assert isinstance(connect, Identify)
     assert isinstance(subscribe, Subscribe)
     assert isinstance(unsubscribe, Unsubscribe)
@@ -123,11 +119,11 @@ def test_what_a_client_asks_for_arrives(
 def test_what_the_broker_delivers_arrives(
     topic: str, run: list[bytes], extra: Headers, publisher: str, keys: set[str], cut: list[int]
 ) -> None:
-    session = bpsp.ServerSession(TERMS)
+    session = bpsp.BpspSession(TERMS)
     batch = Batch(0, 0, Run(topic, run, protocol="psmb", publisher=publisher, headers=extra))
     subscriptions = tuple(Key((topic, tag)) for tag in sorted(keys))
     stream = session.greet() + b"".join(session.encode(batch, subscriptions))
-    ready, *rest = events(bpsp.Client(LIMIT), pieces(stream, cut))
+    ready, *rest = events(bpsp.BpspClientSession(LIMIT), pieces(stream, cut))
     assert ready == Ready()
     expected = [
         (
@@ -152,12 +148,12 @@ def test_what_the_broker_delivers_arrives(
 def test_every_refusal_arrives_with_its_code(
     code: Code, sentence: str, extra: Headers, cut: list[int]
 ) -> None:
-    session = bpsp.ServerSession(TERMS)
-    stream = bpsp.Client(LIMIT).publish("a", [b"1"], extra, ack=True, echo=False)
+    session = bpsp.BpspSession(TERMS)
+    stream = bpsp.BpspClientSession(LIMIT).publish("a", [b"1"], extra, ack=True, echo=False)
     (command,) = session.receive(stream)
     reaction = session.refuse(command, Refusal(code, sentence))
     assert isinstance(reaction, Respond)
-    (answer,) = events(bpsp.Client(LIMIT), pieces(reaction.answer, cut))
+    (answer,) = events(bpsp.BpspClientSession(LIMIT), pieces(reaction.answer, cut))
     assert isinstance(answer, Answered)
     assert answer.error is not None
     assert answer.error.code is code
@@ -175,10 +171,10 @@ def test_every_answer_in_the_vectors_is_whole_frames() -> None:
     (file,) = [file for file in files() if file.protocol == "bpsp"]
     for vector in file.vectors:
         answers = Answers()
-        conversation = Conversation("bpsp", vector.terms, bpsp.Settings())
+        conversation = Conversation("bpsp", vector.terms, {})
         for step in (*vector.introduction, *vector.steps):
             answers.take(conversation, step)
-        client = bpsp.Client(1 << 20)
+        client = bpsp.BpspClientSession(1 << 20)
         found = list(client.receive(bytes(answers.data)))
         assert not any(isinstance(event, Ended) for event in found), vector.name
         # A frame that comes behind them is understood at once: nothing was left over.
@@ -217,13 +213,13 @@ input_of_clients = st.lists(frames | frames.flatmap(broken) | st.binary(max_size
 @pytest.mark.property
 @given(stream=input_of_clients.map(b"".join), cut=sizes)
 def test_any_input_means_the_same_however_it_is_cut(stream: bytes, cut: list[int]) -> None:
-    whole = outcome(bpsp.ServerSession(TERMS), [stream])
-    assert outcome(bpsp.ServerSession(TERMS), pieces(stream, cut)) == whole
+    whole = outcome(bpsp.BpspSession(TERMS), [stream])
+    assert outcome(bpsp.BpspSession(TERMS), pieces(stream, cut)) == whole
 
 
 answers = st.sampled_from(
     [
-        bpsp.ServerSession(TERMS).greet(),
+        bpsp.BpspSession(TERMS).greet(),
         bpsp.frame(bpsp.OK, b'"x-status-code""200";'),
         bpsp.frame(bpsp.ERR, b'"x-status-code""404";', b"why"),
         bpsp.frame(bpsp.ERR, b'"x-status-code""\xd9\xa3";'),
@@ -241,8 +237,8 @@ input_of_brokers = st.lists(answers | answers.flatmap(broken) | st.binary(max_si
 @given(stream=input_of_brokers.map(b"".join), cut=sizes)
 def test_a_client_survives_any_broker(stream: bytes, cut: list[int]) -> None:
     """Nothing is raised, and nothing depends on the cuts."""
-    whole = shown_events(bpsp.Client(LIMIT), [stream])
-    assert shown_events(bpsp.Client(LIMIT), pieces(stream, cut)) == whole
+    whole = shown_events(bpsp.BpspClientSession(LIMIT), [stream])
+    assert shown_events(bpsp.BpspClientSession(LIMIT), pieces(stream, cut)) == whole
 
 
 # Headers that do not fit
@@ -251,10 +247,12 @@ def test_a_client_survives_any_broker(stream: bytes, cut: list[int]) -> None:
 @pytest.mark.parametrize(
     "request_of",
     [
-        lambda text: bpsp.Client(LIMIT).publish(text, [b"1"], (), ack=True, echo=True),
-        lambda text: bpsp.Client(LIMIT).publish("a", [b"1"], (("k", text),), ack=True, echo=True),
-        lambda text: bpsp.Client(LIMIT).subscribe("a", text),
-        lambda text: bpsp.Client(LIMIT).connect("bob", text),
+        lambda text: bpsp.BpspClientSession(LIMIT).publish(text, [b"1"], (), ack=True, echo=True),
+        lambda text: bpsp.BpspClientSession(LIMIT).publish(
+            "a", [b"1"], (("k", text),), ack=True, echo=True
+        ),
+        lambda text: bpsp.BpspClientSession(LIMIT).subscribe("a", text),
+        lambda text: bpsp.BpspClientSession(LIMIT).connect("bob", text),
     ],
     ids=["topic", "header", "tag", "password"],
 )
@@ -267,9 +265,9 @@ def test_a_client_says_that_headers_are_too_long(request_of: Callable[[str], byt
 @pytest.mark.parametrize(
     "request_of",
     [
-        lambda topic: bpsp.Client(LIMIT).publish(topic, [b"1"], (), ack=True, echo=True),
-        bpsp.Client(LIMIT).subscribe,
-        bpsp.Client(LIMIT).unsubscribe,
+        lambda topic: bpsp.BpspClientSession(LIMIT).publish(topic, [b"1"], (), ack=True, echo=True),
+        bpsp.BpspClientSession(LIMIT).subscribe,
+        bpsp.BpspClientSession(LIMIT).unsubscribe,
     ],
     ids=["publish", "subscribe", "unsubscribe"],
 )
@@ -284,11 +282,11 @@ def test_a_client_does_not_send_a_topic_that_cannot_be_written(
 @pytest.mark.parametrize("topic_bytes", [1024, 65_535])
 def test_a_message_of_the_longest_names_can_be_delivered(topic_bytes: int) -> None:
     """Whatever `limits.topic_bytes` is: each name may need two bytes for one."""
-    session = bpsp.ServerSession(Terms(PEER, topic_bytes=topic_bytes))
+    session = bpsp.BpspSession(Terms(PEER, topic_bytes=topic_bytes))
     name = '"' * topic_bytes
     run = Run(name, [b"1"], protocol="psmb", publisher=name)
     (frame,) = session.encode(Batch(0, 0, run), (Key((name, name)),))
-    (event,) = bpsp.Client(LIMIT).receive(frame)
+    (event,) = bpsp.BpspClientSession(LIMIT).receive(frame)
     assert isinstance(event, Delivered)
     assert list(event.payloads) == [b"1"]
 
@@ -297,10 +295,10 @@ def test_a_message_of_the_longest_names_can_be_delivered(topic_bytes: int) -> No
 @given(topic=topics, key=carried, size=st.integers(0, 70_000))
 def test_headers_that_overflow_never_cost_the_message(topic: str, key: str, size: int) -> None:
     assume(not key.startswith("x-"))
-    session = bpsp.ServerSession(TERMS)
+    session = bpsp.BpspSession(TERMS)
     run = Run(topic, [b"1"], protocol="prism", publisher="p", headers=((key, "v" * size),))
     (frame,) = session.encode(Batch(0, 0, run), (Key((topic, "_0")),))
-    (event,) = bpsp.Client(LIMIT).receive(frame)
+    (event,) = bpsp.BpspClientSession(LIMIT).receive(frame)
     assert isinstance(event, Delivered)
     assert dict(event.headers)["x-origin-topic"] == topic
     assert (key in dict(event.headers)) == (len(frame) > size)
@@ -310,7 +308,7 @@ def test_headers_that_overflow_never_cost_the_message(topic: str, key: str, size
 
 
 def test_a_connection_is_established_by_its_first_frame() -> None:
-    session = bpsp.ServerSession(TERMS)
+    session = bpsp.BpspSession(TERMS)
     assert not session.established
     frame = bpsp.frame(bpsp.SUB, PAIR)
     list(session.receive(frame[:-1]))
@@ -320,13 +318,13 @@ def test_a_connection_is_established_by_its_first_frame() -> None:
 
 
 def test_info_says_how_large_a_message_may_be() -> None:
-    found = dict(bpsp.parse_headers(bpsp.ServerSession(TERMS).greet()[8:]))
+    found = dict(bpsp.parse_headers(bpsp.BpspSession(TERMS).greet()[8:]))
     assert found["x-max-data-size"] == str(LIMIT)
     assert set(found) == {"x-server", "x-version", "x-max-data-size"}
 
 
 def test_silence_is_allowed() -> None:
-    session = bpsp.ServerSession(TERMS)
+    session = bpsp.BpspSession(TERMS)
     assert session.idle_after is None
     assert session.idle(7) is None
     assert session.mark(7) == b""
@@ -339,7 +337,7 @@ def test_a_large_message_in_small_pieces() -> None:
     cut = list(pieces(bpsp.frame(bpsp.PUB, PAIR, bytes(16 << 20)), [100]))
 
     def receive() -> None:
-        session = bpsp.ServerSession(Terms(PEER))
+        session = bpsp.BpspSession(Terms(PEER))
         (command,) = [c for piece in cut for c in session.receive(piece)]
         assert isinstance(command, Publish)
         assert command.run.size == 16 << 20
@@ -348,7 +346,7 @@ def test_a_large_message_in_small_pieces() -> None:
 
 
 def published(stream: bytes) -> int:
-    session = bpsp.ServerSession(Terms(PEER))
+    session = bpsp.BpspSession(Terms(PEER))
     return sum(len(c.run) for c in session.receive(stream) if isinstance(c, Publish))
 
 
@@ -404,14 +402,14 @@ def test_malformed_headers_are_found_out_fast(raw: bytes) -> None:
 
 def test_headers_of_very_many_pairs() -> None:
     raw = PAIR + b"".join(b'"%x""";' % index for index in range(7_000))
-    session = bpsp.ServerSession(Terms(PEER))
+    session = bpsp.BpspSession(Terms(PEER))
     frame = bpsp.frame(bpsp.SUB, raw, b"", bpsp.ACK)
     assert seconds(lambda: list(session.receive(frame))) < 0.1
 
 
 def test_a_length_is_not_believed_before_its_bytes_arrive() -> None:
-    def announce() -> bpsp.ServerSession:
-        session = bpsp.ServerSession(Terms(PEER))
+    def announce() -> bpsp.BpspSession:
+        session = bpsp.BpspSession(Terms(PEER))
         assert not list(session.receive(bytes.fromhex("ffff030001000000") + b"x"))
         return session
 
@@ -430,8 +428,8 @@ def test_requests_that_are_remembered_have_a_bound_in_bytes(raw: Callable[[int],
     """What is kept so that a publisher's headers are parsed once must not be a place to fill the
     broker's memory from one connection."""
 
-    def ask() -> bpsp.ServerSession:
-        session = bpsp.ServerSession(Terms(PEER))
+    def ask() -> bpsp.BpspSession:
+        session = bpsp.BpspSession(Terms(PEER))
         for index in range(40):
             for _ in session.receive(bpsp.frame(bpsp.SUB, raw(index), b"", bpsp.ACK)):
                 pass

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from headwater.commands import Command, Identify, Publish, Respond, Subscribe, Unsubscribe
 from headwater.errors import Code, Refusal
 from headwater.message import Batch, Run
-from headwater.protocols import crystal
 from headwater.protocols.base import Answered, Delivered, Ended, Event, Ready, Terms
+from headwater.protocols.crystal import codec as crystal
 from headwater.protocols.crystal import crystal_pb2 as pb
-from headwater.protocols.crystal import server as crystal_server
+from headwater.protocols.crystal.server import AUTHENTICATE_BYTES
 from headwater.protocols.crystal.wire import (
     NOT_TEXT,
     SECOND,
@@ -40,6 +40,9 @@ from headwater.protocols.websocket import (
 )
 from tests.generated_docs import ROOT
 from tests.protocols.helpers import (
+    LIMIT,
+    TERMS,
+    broken,
     events,
     memory_kept,
     outcome,
@@ -48,13 +51,11 @@ from tests.protocols.helpers import (
     shown_events,
     sizes,
 )
-from tests.protocols.test_psmb import broken
 from tests.protocols.test_websocket import REQUEST, SWITCHING
 from tests.protocols.vectors import PEER, Key, merged_runs
 
-LIMIT = 1000
-TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
-SETTINGS = crystal.Settings("secret")
+SETTINGS = crystal.CrystalSettings("secret")
+SERVICE = crystal.CrystalService(SETTINGS)
 NONCE = b"the sample nonce"
 ORDERS = ("shop", "orders")
 SOURCE = ROOT / "src" / "headwater" / "protocols" / "crystal"
@@ -86,22 +87,24 @@ def sent(*messages: bytes) -> bytes:
 
 def hello(directions: Mapping[str, int] | None = None) -> bytes:
     """The handshake and the authentication of a client."""
-    client = crystal.Client(LIMIT)
+    client = crystal.CrystalClientSession(LIMIT)
     wanted = {"shop/orders": crystal.ALL} if directions is None else directions
     return REQUEST + client.authenticate(("shop", "bot"), "Bot", "secret", wanted)
 
 
 def known(
-    terms: Terms = TERMS, directions: Mapping[str, int] | None = None
-) -> crystal.ServerSession:
+    terms: Terms = TERMS,
+    directions: Mapping[str, int] | None = None,
+    service: crystal.CrystalService = SERVICE,
+) -> crystal.CrystalSession:
     """The session of a client that has authenticated."""
-    session = crystal.ServerSession(terms, SETTINGS)
+    session = service.session(terms)
     list(session.receive(hello(directions)))
     return session
 
 
-def listener() -> crystal.Client:
-    client = crystal.Client(LIMIT, NONCE)
+def listener() -> crystal.CrystalClientSession:
+    client = crystal.CrystalClientSession(LIMIT, NONCE)
     assert list(client.receive(SWITCHING)) == [Ready(), Answered()]
     return client
 
@@ -195,8 +198,8 @@ def by_runtime(message: bytes) -> tuple[tuple[str, str], bytes] | None:
 
 def by_session(message: bytes, registered: tuple[str, str]) -> bytes:
     """What the broker's side makes of a message of a client that may publish to one channel."""
-    session = crystal.ServerSession(Terms(PEER), SETTINGS)
-    client = crystal.Client(LIMIT)
+    session = SERVICE.session(Terms(PEER))
+    client = crystal.CrystalClientSession(LIMIT)
     topic = crystal.topic_of(*registered)
     wanted = {topic: crystal.OUTGOING}
     list(session.receive(REQUEST + client.authenticate(ORDERS, "Bot", "secret", wanted)))
@@ -332,7 +335,7 @@ def test_what_a_client_publishes_arrives(
     topic = crystal.topic_of(*channel)
     session = known(Terms(PEER), {topic.replace("\0", "0"): crystal.OUTGOING})
     topic = topic.replace("\0", "0")
-    stream = crystal.Client(LIMIT).publish(topic, payloads)
+    stream = crystal.CrystalClientSession(LIMIT).publish(topic, payloads)
     found = [c for piece in pieces(stream, cut) for c in session.receive(piece)]
     (command,) = merged_runs(found)
     assert isinstance(command, Publish)
@@ -357,7 +360,9 @@ def test_what_the_broker_delivers_arrives(
 
 def test_a_whole_read_is_one_run() -> None:
     """However many messages there are: nothing is done for each of them on the way."""
-    stream = crystal.Client(LIMIT).publish("shop/orders", [b"x" * 100] * 300 + [b"y", b"zz"])
+    stream = crystal.CrystalClientSession(LIMIT).publish(
+        "shop/orders", [b"x" * 100] * 300 + [b"y", b"zz"]
+    )
     (command,) = known().receive(stream)
     assert isinstance(command, Publish)
     assert len(command.run) == 302
@@ -372,12 +377,12 @@ def test_every_error_arrives(error: pb.Error) -> None:
 
 def test_a_client_does_not_send_what_is_not_text() -> None:
     with pytest.raises(Refusal):
-        crystal.Client(LIMIT).publish("shop/orders", [b"good", b"\xff"])
+        crystal.CrystalClientSession(LIMIT).publish("shop/orders", [b"good", b"\xff"])
 
 
 @pytest.mark.parametrize("topic", ["/a", "", "a%/b"])
 def test_a_client_does_not_send_a_topic_that_is_no_channel(topic: str) -> None:
-    client = crystal.Client(LIMIT)
+    client = crystal.CrystalClientSession(LIMIT)
     with pytest.raises(Refusal):
         client.publish(topic, [b"1"])
     with pytest.raises(Refusal):
@@ -388,7 +393,7 @@ def test_a_client_does_not_send_a_topic_that_is_no_channel(topic: str) -> None:
 
 
 def registering(directions: Mapping[str, int]) -> Iterator[Command]:
-    session = crystal.ServerSession(TERMS, SETTINGS)
+    session = SERVICE.session(TERMS)
     commands = session.receive(hello(directions))
     assert isinstance(next(commands), Respond)
     return commands
@@ -406,7 +411,7 @@ def test_the_answer_comes_with_the_last_command() -> None:
 
 
 def test_a_subscription_that_is_refused_takes_the_others_with_it() -> None:
-    session = crystal.ServerSession(TERMS, SETTINGS)
+    session = SERVICE.session(TERMS)
     wanted = dict.fromkeys(["a/b", "a/c", "a/d"], crystal.ALL)
     seen: list[Command] = []
     answers = b""
@@ -424,46 +429,48 @@ def test_a_subscription_that_is_refused_takes_the_others_with_it() -> None:
     assert undone == Unsubscribe(("a", "b"))
     assert answers == results(pb.INTERNAL)
     # It is not authenticated, and may try again.
-    published = crystal.Client(LIMIT).publish("a/b", [b"1"])
+    published = crystal.CrystalClientSession(LIMIT).publish("a/b", [b"1"])
     assert list(session.receive(published)) == [Respond(results(pb.UNAUTHENTICATED))]
     again = [type(each) for each in session.receive(hello(wanted)[len(REQUEST) :])]
     assert again == [Identify, Subscribe, Subscribe, Subscribe]
 
 
 def test_an_unauthenticated_client_cannot_send_much() -> None:
-    session = crystal.ServerSession(Terms(PEER), SETTINGS)
+    session = SERVICE.session(Terms(PEER))
     list(session.receive(REQUEST))
-    large = pb.Authenticate(
-        secret_key="secret", client_name="x" * crystal_server.AUTHENTICATE_BYTES
-    )
+    large = pb.Authenticate(secret_key="secret", client_name="x" * AUTHENTICATE_BYTES)
     answers = list(session.receive(sent(large.SerializeToString())))
     assert answers == [Respond(results(pb.UNKNOWN))]
 
 
 def test_ids_that_are_not_recommended_are_noted_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(crystal_server, "_noted", set())
+    service = crystal.CrystalService(SETTINGS)
     directions = {"Strange Shop/orders": crystal.ALL, "shop/%": crystal.OUTGOING}
     with caplog.at_level(logging.INFO, logger="headwater.protocols.crystal"):
         for _ in range(3):
-            known(directions=directions)
+            known(directions=directions, service=service)
     assert [each for each in caplog.messages if "Strange Shop" in each] == [
         "an ID that CrystalConnector does not recommend: 'Strange Shop'"
     ]
     assert not [each for each in caplog.messages if "orders" in each]
 
 
-def test_what_is_noted_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: set[str] = set()
-    monkeypatch.setattr(crystal_server, "_noted", noted)
-    crystal_server._note([f"Number {index}" for index in range(5000)])
-    assert len(noted) == 1000
+def test_what_is_noted_has_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="headwater.protocols.crystal"):
+        crystal.CrystalService(SETTINGS).note(f"Number {index}" for index in range(5000))
+    assert len(caplog.messages) == 1000
+
+
+def test_directions_have_the_numbers_of_the_document() -> None:
+    named = {name: getattr(crystal, name) for name in ("NONE", "INCOMING", "OUTGOING", "ALL")}
+    assert named == dict(pb.MessageDirection.items())
 
 
 def test_a_connection_is_established_by_its_handshake() -> None:
     """It may stay unauthenticated for as long as it likes: the broker does not end connections."""
-    session = crystal.ServerSession(TERMS, SETTINGS)
+    session = SERVICE.session(TERMS)
     assert not session.established
     list(session.receive(REQUEST))
     assert session.established
@@ -503,8 +510,8 @@ streams = st.lists(inputs | inputs.flatmap(broken) | st.binary(max_size=8), max_
 def test_any_input_means_the_same_however_it_is_cut(
     stream: bytes, start: bytes, cut: list[int]
 ) -> None:
-    whole = outcome(crystal.ServerSession(TERMS, SETTINGS), [start + stream])
-    session = crystal.ServerSession(TERMS, SETTINGS)
+    whole = outcome(SERVICE.session(TERMS), [start + stream])
+    session = SERVICE.session(TERMS)
     assert outcome(session, pieces(start + stream, cut)) == whole
 
 
@@ -567,13 +574,13 @@ def published(stream: bytes) -> int:
 def test_sizes_that_defeat_the_search_for_runs(pattern: tuple[int, ...]) -> None:
     count = 10_000 // len(pattern)
     payloads = [b"x" * size for size in pattern] * count
-    stream = crystal.Client(LIMIT).publish("shop/orders", payloads)
+    stream = crystal.CrystalClientSession(LIMIT).publish("shop/orders", payloads)
     assert published(stream) == len(payloads)
     assert seconds(lambda: published(stream)) < 0.5
 
 
 def test_channels_that_take_turns() -> None:
-    client = crystal.Client(LIMIT)
+    client = crystal.CrystalClientSession(LIMIT)
     both = client.publish("shop/orders", [b"x"]) + client.publish("shop/news", [b"x"])
     assert published(both * 5000) == 10_000
     assert seconds(lambda: published(both * 5000)) < 0.5
@@ -595,7 +602,7 @@ def test_very_many_channels() -> None:
     stream = REQUEST + sent(request.SerializeToString())
 
     def register() -> None:
-        session = crystal.ServerSession(Terms(PEER), SETTINGS)
+        session = SERVICE.session(Terms(PEER))
         assert len(list(session.receive(stream))) == 50_002
 
     assert seconds(register) < 2
@@ -604,7 +611,7 @@ def test_very_many_channels() -> None:
 def test_channels_that_are_remembered_have_a_bound() -> None:
     message = PUBLISH.replace(b"orders", b"%06d") + b"1"
 
-    def publish() -> crystal.ServerSession:
+    def publish() -> crystal.CrystalSession:
         session = known(Terms(PEER))
         for index in range(0, 50_000, 1000):
             stream = sent(*[message % number for number in range(index, index + 1000)])

@@ -20,9 +20,8 @@ from headwater.commands import (
 from headwater.config import DECLARED, SETTINGS
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
-from headwater.protocols import REGISTRY
 from tests.generated_docs import ROOT
-from tests.protocols.vectors import File, Key, escape, files, unescape
+from tests.protocols.vectors import File, Key, escape, files, service_of, unescape
 
 FILES = files()
 PAGES = {file.protocol: ROOT / "docs" / "protocols" / f"{file.protocol}.md" for file in FILES}
@@ -96,8 +95,8 @@ class Exchange:
     """A few connections of one protocol, and just enough of a broker between them."""
 
     def __init__(self, file: File) -> None:
-        session = REGISTRY[file.protocol].session
-        self._sessions = {name: session(file.terms, file.settings) for name in "SP"}
+        service = service_of(file.protocol, file.settings)
+        self._sessions = {name: service.session(file.terms) for name in "SP"}
         self._consumed: dict[str, Consume] = {}
         self._wanted: dict[tuple[str, str], tuple[str, Subscribe]] = {}
         self._offsets = count()

@@ -3,22 +3,22 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond
+from headwater.commands import Acknowledge, Close, Consume, Publish, Respond
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.filters import BindingFilter, LevelFilter
 from headwater.message import Batch, Run
-from headwater.protocols import prism
 from headwater.protocols.base import Answered, Delivered, Ready, Terms
+from headwater.protocols.prism import codec as prism
 from headwater.protocols.websocket import BINARY, PING, TEXT, Reader, masked_frame
 from tests.protocols.helpers import (
+    broken,
+    commands_of,
     events,
     memory_kept,
     outcome,
@@ -28,13 +28,12 @@ from tests.protocols.helpers import (
     shown_events,
     sizes,
 )
-from tests.protocols.test_psmb import broken
-from tests.protocols.vectors import PEER, files, merged_deliveries, merged_runs
+from tests.protocols.vectors import PEER, files, merged_deliveries
 from tests.test_filters import bound
 
 APP, SECRET, NOW = "xkg3ydnm", "56dygmyhrfuhuwrdst3c", 1400567172
 TERMS = Terms(PEER, now=NOW)
-SETTINGS = prism.Settings(apps={APP: SECRET})
+SERVICE = prism.PrismService(prism.PrismSettings(), {APP: SECRET})
 KEY = ("default", "")
 NONCE = b"the sample nonce"
 
@@ -43,23 +42,23 @@ keys = st.text("ab./é%", min_size=1, max_size=20)
 types = st.sampled_from(["", "text/plain", 'a"b', "é"])
 
 
-def handshake(client: prism.Client, app: str = APP, secret: str = SECRET) -> bytes:
+def handshake(client: prism.PrismClientSession, app: str = APP, secret: str = SECRET) -> bytes:
     target = prism.signed_target("/api/notify", app, secret, NOW)
     return client.request("localhost", target, (("User-Agent", "test"),))
 
 
-def opened(settings: prism.Settings = SETTINGS, terms: Terms = TERMS) -> prism.ServerSession:
+def opened(service: prism.PrismService = SERVICE, terms: Terms = TERMS) -> prism.PrismSession:
     """A session whose handshake is done."""
-    session = prism.ServerSession(terms, settings)
-    answer, _ = session.receive(handshake(prism.Client(1 << 20, NONCE)))
+    session = service.session(terms)
+    answer, _ = session.receive(handshake(prism.PrismClientSession(1 << 20, NONCE)))
     assert isinstance(answer, Respond)
     return session
 
 
-def client() -> prism.Client:
+def client() -> prism.PrismClientSession:
     """A client whose handshake is done."""
-    made = prism.Client(1 << 20, NONCE)
-    answer, _ = prism.ServerSession(TERMS, SETTINGS).receive(handshake(made))
+    made = prism.PrismClientSession(1 << 20, NONCE)
+    answer, _ = SERVICE.session(TERMS).receive(handshake(made))
     assert isinstance(answer, Respond)
     assert list(made.receive(answer.answer)) == [Ready(), Answered()]
     return made
@@ -67,11 +66,6 @@ def client() -> prism.Client:
 
 def plain(*commands: bytes, opcode: int = BINARY) -> bytes:
     return b"".join(masked_frame(opcode, command, bytes(4)) for command in commands)
-
-
-def commands_of(data: bytes, cut: Sequence[int]) -> list[Command]:
-    session = opened()
-    return list(merged_runs(c for piece in pieces(data, cut) for c in session.receive(piece)))
 
 
 # Names
@@ -186,9 +180,9 @@ def test_the_order_of_parameters_does_not_matter(
 @given(app=names.filter(bool), secret=names.filter(bool), wrong=names)
 def test_whoever_knows_the_secret_is_let_in(app: str, secret: str, wrong: str) -> None:
     assume(wrong != secret)
-    settings = prism.Settings(apps={app: secret})
+    service = prism.PrismService(prism.PrismSettings(), {app: secret})
     good, bad = (
-        list(prism.ServerSession(TERMS, settings).receive(handshake(client(), app, each)))
+        list(service.session(TERMS).receive(handshake(client(), app, each)))
         for each in (secret, wrong)
     )
     assert [type(command).__name__ for command in good] == ["Respond", "Identify"]
@@ -201,7 +195,7 @@ def test_refusals_do_not_tell_whether_a_client_exists() -> None:
     answers = {
         command.answer
         for app in (APP, "nobody")
-        for command in prism.ServerSession(TERMS, SETTINGS).receive(handshake(client(), app, "x"))
+        for command in SERVICE.session(TERMS).receive(handshake(client(), app, "x"))
         if isinstance(command, Close)
     }
     assert len(answers) == 1
@@ -210,13 +204,13 @@ def test_refusals_do_not_tell_whether_a_client_exists() -> None:
 
 def test_apps_may_come_and_go_while_the_broker_runs() -> None:
     apps: dict[str, str] = {}
-    settings = prism.Settings(apps=apps)
+    service = prism.PrismService(prism.PrismSettings(), apps)
     for present in (False, True, False):
         if present:
             apps["new"] = "s"
         else:
             apps.clear()
-        session = prism.ServerSession(TERMS, settings)
+        session = service.session(TERMS)
         list(session.receive(handshake(client(), "new", "s")))
         assert session.established is present
 
@@ -230,8 +224,8 @@ def test_the_published_secret_is_known_as_such() -> None:
 
 
 def test_the_default_queue_takes_every_key_but_dead_letters() -> None:
-    spec = prism.queue_spec(SETTINGS, APP, "")
-    assert spec == prism.queue_spec(SETTINGS, APP, "default")
+    spec = SERVICE.queue(APP, "")
+    assert spec == SERVICE.queue(APP, "default")
     assert (spec.name, spec.dead_topic) == (f"prism/{APP}/default", f"dead/{APP}/default")
     assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (100, 60.0, 16)
     assert spec.shared
@@ -243,26 +237,29 @@ def test_the_default_queue_takes_every_key_but_dead_letters() -> None:
 
 def test_a_named_queue_takes_the_key_of_its_name() -> None:
     for name in ("order.new", "order.*", "#", "dead.letters"):
-        (wanted,) = prism.queue_spec(SETTINGS, APP, name).filters
+        (wanted,) = SERVICE.queue(APP, name).filters
         assert wanted == LevelFilter.exact(prism.topic_of(name))
 
 
-@pytest.mark.parametrize("key", [f"{APP}/default", f"{APP}/"])
-@pytest.mark.parametrize("kind", [dict, prism.QueueSettings, SimpleNamespace])
-def test_a_queue_can_be_bound(key: str, kind: Any) -> None:
-    chosen = kind(bindings=("order.#", "*.new", "order.#"), prefetch=1)
-    settings = prism.Settings(queues={key: chosen}, ack_seconds=5.0)
-    spec = prism.queue_spec(settings, APP, "")
+def with_queue(name: str, *bindings: str) -> prism.PrismService:
+    """Of the app, with limits of its own."""
+    queue = prism.PrismQueue(APP, name, bindings, prefetch=1, ack_seconds=5.0, max_deliveries=16)
+    return prism.PrismService(prism.PrismSettings(queues=(queue,)), {})
+
+
+@pytest.mark.parametrize("name", ["default", ""])
+def test_a_queue_can_be_bound(name: str) -> None:
+    service = with_queue(name, "order.#", "*.new", "order.#")
+    spec = service.queue(APP, "")
     assert [each.text for each in spec.filters] == ["order/#", "*/new"]
     assert all(isinstance(each, BindingFilter) for each in spec.filters)
     assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 5.0, 16)
-    assert prism.queue_spec(settings, APP, "other").prefetch == 100
-    assert prism.queue_spec(settings, "another", "").prefetch == 100
+    assert service.queue(APP, "other").prefetch == 100
+    assert service.queue("another", "").prefetch == 100
 
 
 def test_dead_letters_can_be_asked_for_by_name() -> None:
-    settings = prism.Settings(queues={f"{APP}/graves": {"bindings": ["dead.#"]}})
-    (wanted,) = prism.queue_spec(settings, APP, "graves").filters
+    (wanted,) = with_queue("graves", "dead.#").queue(APP, "graves").filters
     assert wanted.matches(f"dead/{APP}/default")
 
 
@@ -271,7 +268,7 @@ def test_dead_letters_can_be_asked_for_by_name() -> None:
 def test_each_queue_of_each_app_has_its_own_place(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
-    specs = [prism.queue_spec(SETTINGS, *each) for each in (one, other)]
+    specs = [SERVICE.queue(*each) for each in (one, other)]
     same = one[0] == other[0] and (one[1] or "default") == (other[1] or "default")
     assert (specs[0].name == specs[1].name) is same
     assert (specs[0].dead_topic == specs[1].dead_topic) is same
@@ -288,7 +285,7 @@ def test_what_a_client_publishes_arrives(
 ) -> None:
     topic = prism.topic_of(key)
     headers = (("content-type", content_type),) if content_type else ()
-    (command,) = commands_of(client().publish(topic, run, headers), cut)
+    (command,) = commands_of(opened(), client().publish(topic, run, headers), cut)
     assert isinstance(command, Publish)
     assert list(command.run.payloads) == run
     assert (command.run.topic, command.run.headers) == (topic, headers)
@@ -299,9 +296,9 @@ def test_what_a_client_publishes_arrives(
 @pytest.mark.property
 @given(name=keys, cut=sizes)
 def test_what_a_client_consumes_arrives(name: str, cut: list[int]) -> None:
-    (command,) = commands_of(client().consume(name), cut)
+    (command,) = commands_of(opened(), client().consume(name), cut)
     assert isinstance(command, Consume)
-    assert command.queue == prism.queue_spec(SETTINGS, APP, name)
+    assert command.queue == SERVICE.queue(APP, name)
     assert command.key == (name, "")
 
 
@@ -324,7 +321,7 @@ def test_what_the_broker_sends_arrives_and_is_acknowledged(
     data: st.DataObject,
     cut: list[int],
 ) -> None:
-    session = opened(prism.Settings(apps={APP: SECRET}, numeric_tags=numeric))
+    session = opened(prism.PrismService(prism.PrismSettings(numeric_tags=numeric), {APP: SECRET}))
     topic = prism.topic_of(key)
     headers = (("content-type", content_type),) if content_type else ()
     batch = Batch(offset, 0, Run(topic, run, protocol="bpsp", headers=headers))
@@ -412,7 +409,7 @@ def test_a_client_says_that_a_queue_has_too_long_a_name() -> None:
 
 
 def test_a_connection_is_established_by_its_handshake() -> None:
-    session = prism.ServerSession(TERMS, SETTINGS)
+    session = SERVICE.session(TERMS)
     request = handshake(client())
     list(session.receive(request[:-1]))
     assert not session.established
@@ -458,7 +455,7 @@ input_of_clients = st.lists(
 )
 
 
-def waiting() -> prism.ServerSession:
+def waiting() -> prism.PrismSession:
     session = opened()
     session.send(Batch(5, 0, Run("a", [b"x", b"y"], protocol="psmb")), KEY, False)
     return session
@@ -477,8 +474,8 @@ def test_any_handshake_means_the_same_however_it_is_cut(
 ) -> None:
     request = handshake(client())
     stream = data.draw(broken(request) | st.just(request) | st.binary(max_size=40))
-    whole = outcome(prism.ServerSession(TERMS, SETTINGS), [stream])
-    assert outcome(prism.ServerSession(TERMS, SETTINGS), pieces(stream, cut)) == whole
+    whole = outcome(SERVICE.session(TERMS), [stream])
+    assert outcome(SERVICE.session(TERMS), pieces(stream, cut)) == whole
 
 
 def text(content: str) -> bytes:
@@ -582,7 +579,7 @@ def test_a_large_message_in_small_pieces() -> None:
 
 
 def test_a_size_is_not_believed_before_its_bytes_arrive() -> None:
-    def announce() -> prism.ServerSession:
+    def announce() -> prism.PrismSession:
         session = opened()
         assert not list(session.receive(b"\x82\xff\x00\x00\x00\x00\x00\x01\x01\x00\x00"))
         return session

@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.commands import Advertise, Command, Confirm, Publish, Respond, Subscribe
+from headwater.commands import Advertise, Confirm, Publish, Respond, Subscribe
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Batch, Run
-from headwater.protocols import psmb
 from headwater.protocols.base import Answered, Delivered, Pinged, Ready, Terms
+from headwater.protocols.psmb import codec as psmb
 from tests.protocols.helpers import (
+    LIMIT,
+    TERMS,
+    broken,
+    commands_of,
     events,
     memory_kept,
     outcome,
@@ -22,11 +26,9 @@ from tests.protocols.helpers import (
     shown_events,
     sizes,
 )
-from tests.protocols.vectors import PEER, Key, merged_runs
+from tests.protocols.vectors import PEER, Key
 
-LIMIT = 1000
-TERMS = Terms(PEER, message_bytes=LIMIT, topic_bytes=64)
-PATIENT = psmb.Settings()
+PATIENT = psmb.PsmbSettings()
 
 ascii_text = st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=64)
 plain_patterns = st.text("ab/", max_size=10).map(lambda text: text + "x.*")
@@ -34,24 +36,28 @@ subscribers = st.none() | st.integers(0, 2**64 - 1)
 versions = st.sampled_from(psmb.VERSIONS)
 
 
-def publisher(terms: Terms = TERMS, version: int = 2) -> psmb.ServerSession:
-    session = psmb.ServerSession(terms)
-    list(session.receive(psmb.Client.hello(version) + psmb.Client.publishing("a")))
-    assert session.state is psmb.State.PUBLISHING
+def publisher(terms: Terms = TERMS, version: int = 2) -> psmb.PsmbSession:
+    session = psmb.PsmbSession(terms, PATIENT)
+    list(
+        session.receive(
+            psmb.PsmbClientSession.hello(version) + psmb.PsmbClientSession.publishing("a")
+        )
+    )
+    assert session.state is psmb.PsmbState.PUBLISHING
     return session
 
 
 def subscriber(
-    number: int | None = None, version: int = 2, settings: psmb.Settings = PATIENT
-) -> psmb.ServerSession:
-    session = psmb.ServerSession(TERMS, settings)
-    list(session.receive(psmb.Client.hello(version) + psmb.Client.subscribe("a.*", number)))
-    assert session.state is psmb.State.SUBSCRIBED
+    number: int | None = None, version: int = 2, settings: psmb.PsmbSettings = PATIENT
+) -> psmb.PsmbSession:
+    session = psmb.PsmbSession(TERMS, settings)
+    list(
+        session.receive(
+            psmb.PsmbClientSession.hello(version) + psmb.PsmbClientSession.subscribe("a.*", number)
+        )
+    )
+    assert session.state is psmb.PsmbState.SUBSCRIBED
     return session
-
-
-def commands_of(session: psmb.ServerSession, data: bytes, cut: list[int]) -> list[Command]:
-    return list(merged_runs(c for piece in pieces(data, cut) for c in session.receive(piece)))
 
 
 # Round trips
@@ -62,9 +68,9 @@ def commands_of(session: psmb.ServerSession, data: bytes, cut: list[int]) -> lis
 def test_what_a_client_publishes_arrives(
     version: int, topic: str, runs: list[list[bytes]], cut: list[int]
 ) -> None:
-    stream = psmb.Client.hello(version) + psmb.Client.publishing(topic)
+    stream = psmb.PsmbClientSession.hello(version) + psmb.PsmbClientSession.publishing(topic)
     stream += b"".join(psmb.encode_messages(run) + psmb.NOP for run in runs)
-    commands = commands_of(psmb.ServerSession(TERMS), stream, cut)
+    commands = commands_of(psmb.PsmbSession(TERMS, PATIENT), stream, cut)
     assert Advertise(topic, psmb.OK) in commands
     published = [command.run for command in commands if isinstance(command, Publish)]
     assert [list(run.payloads) for run in published] == runs
@@ -94,8 +100,8 @@ def test_what_subscribers_get_is_built_once_and_right(
 def test_what_a_client_subscribes_to_arrives(
     pattern: str, number: int | None, cut: list[int]
 ) -> None:
-    stream = psmb.Client.hello() + psmb.Client.subscribe(pattern, number)
-    command = commands_of(psmb.ServerSession(TERMS), stream, cut)[-1]
+    stream = psmb.PsmbClientSession.hello() + psmb.PsmbClientSession.subscribe(pattern, number)
+    command = commands_of(psmb.PsmbSession(TERMS, PATIENT), stream, cut)[-1]
     assert isinstance(command, Subscribe)
     assert command.filter.text == pattern
     assert command.durable == (None if number is None else f"psmb/{number}")
@@ -114,7 +120,7 @@ def test_what_the_broker_delivers_arrives(
         stream += b"".join(session.encode(batch, (Key(("a.*", ""), number is not None),)))
         stream += session.mark(batch.end)
         end = batch.end
-    ready, accepted, *rest = events(psmb.Client(LIMIT, "a.*"), pieces(stream, cut))
+    ready, accepted, *rest = events(psmb.PsmbClientSession(LIMIT, "a.*"), pieces(stream, cut))
     assert (ready, accepted) == (Ready(), Answered())
     received = [p for event in rest if isinstance(event, Delivered) for p in event.payloads]
     assert received == [payload for run in runs for payload in run]
@@ -131,7 +137,7 @@ def test_what_the_broker_delivers_arrives(
 def test_a_proof_never_runs_ahead_of_what_was_read(actions: list[int | str]) -> None:
     """A client answers each NOP in turn. What its answers prove is never more than what was sent
     before that NOP, and in the end it is everything, however late the answers come."""
-    session = subscriber(7, settings=psmb.Settings(keepalive_misses=1000))
+    session = subscriber(7, settings=psmb.PsmbSettings(keepalive_misses=1000))
     waiting: deque[int] = deque()  # for each NOP that the client has to answer, what was sent
     position = proven = 0
 
@@ -162,24 +168,13 @@ def test_a_proof_never_runs_ahead_of_what_was_read(actions: list[int | str]) -> 
 # Any input
 
 
-def broken(frame: bytes) -> st.SearchStrategy[bytes]:
-    """A frame that is right, cut short, or has one wrong byte."""
-    return st.one_of(
-        st.just(frame),
-        st.integers(0, len(frame)).map(lambda end: frame[:end]),
-        st.tuples(st.integers(0, len(frame) - 1), st.integers(0, 255)).map(
-            lambda change: frame[: change[0]] + bytes([change[1]]) + frame[change[0] + 1 :]
-        ),
-    )
-
-
 frames = st.sampled_from(
     [
-        psmb.Client.publishing("a"),
-        psmb.Client.publishing("a" * 70),
-        psmb.Client.subscribe("a.*"),
-        psmb.Client.subscribe("(", 7),
-        psmb.Client.subscribe("b" * 70, 7),
+        psmb.PsmbClientSession.publishing("a"),
+        psmb.PsmbClientSession.publishing("a" * 70),
+        psmb.PsmbClientSession.subscribe("a.*"),
+        psmb.PsmbClientSession.subscribe("(", 7),
+        psmb.PsmbClientSession.subscribe("b" * 70, 7),
         psmb.encode_messages([b"1", b"2", b"333"]),
         psmb.encode_messages([b"x" * 30] * 20),
         psmb.message_header(LIMIT + 1),
@@ -187,11 +182,11 @@ frames = st.sampled_from(
         psmb.NOP,
         psmb.NIL,
         psmb.BYE,
-        psmb.Client.hello(),
+        psmb.PsmbClientSession.hello(),
     ]
 )
 input_of_clients = st.tuples(
-    st.just(psmb.Client.hello()) | broken(psmb.Client.hello()),
+    st.just(psmb.PsmbClientSession.hello()) | broken(psmb.PsmbClientSession.hello()),
     st.lists(frames.flatmap(broken) | st.binary(max_size=12), max_size=6).map(b"".join),
 ).map(b"".join)
 
@@ -199,8 +194,8 @@ input_of_clients = st.tuples(
 @pytest.mark.property
 @given(stream=input_of_clients | st.binary(), cut=sizes)
 def test_any_input_means_the_same_however_it_is_cut(stream: bytes, cut: list[int]) -> None:
-    whole = outcome(psmb.ServerSession(TERMS), [stream])
-    assert outcome(psmb.ServerSession(TERMS), pieces(stream, cut)) == whole
+    whole = outcome(psmb.PsmbSession(TERMS, PATIENT), [stream])
+    assert outcome(psmb.PsmbSession(TERMS, PATIENT), pieces(stream, cut)) == whole
 
 
 words = st.sampled_from(
@@ -227,19 +222,19 @@ def test_a_client_survives_any_broker(stream: bytes, cut: list[int]) -> None:
     """Nothing is raised, and nothing depends on the cuts."""
     welcome = b"OK\0\0\0\0\0OK\0"
     for start in (b"", welcome[:7], welcome):
-        whole = shown_events(psmb.Client(LIMIT), [start + stream])
-        assert shown_events(psmb.Client(LIMIT), pieces(start + stream, cut)) == whole
+        whole = shown_events(psmb.PsmbClientSession(LIMIT), [start + stream])
+        assert shown_events(psmb.PsmbClientSession(LIMIT), pieces(start + stream, cut)) == whole
 
 
 # States
 
 
 def test_the_handshake_lasts_until_the_mode_is_chosen() -> None:
-    session = psmb.ServerSession(TERMS)
+    session = psmb.PsmbSession(TERMS, PATIENT)
     assert not session.established
-    list(session.receive(psmb.Client.hello()))
+    list(session.receive(psmb.PsmbClientSession.hello()))
     assert not session.established
-    (command,) = session.receive(psmb.Client.publishing("a"))
+    (command,) = session.receive(psmb.PsmbClientSession.publishing("a"))
     assert session.established
     session.refuse(command, Refusal(Code.NOT_PERMITTED, "no"))
     assert not session.established
@@ -255,7 +250,7 @@ def test_the_handshake_lasts_until_the_mode_is_chosen() -> None:
     ],
     ids=["publisher-1", "publisher-2", "subscriber-1", "subscriber-2"],
 )
-def test_who_is_sent_a_nop_when_idle(session: psmb.ServerSession, expected: bool) -> None:
+def test_who_is_sent_a_nop_when_idle(session: psmb.PsmbSession, expected: bool) -> None:
     assert (session.idle_after == 10) is expected
 
 
@@ -266,7 +261,9 @@ def test_a_closed_session_is_not_kept_alive() -> None:
     assert not session.established
 
 
-@pytest.mark.parametrize("request_of", [psmb.Client.publishing, psmb.Client.subscribe])
+@pytest.mark.parametrize(
+    "request_of", [psmb.PsmbClientSession.publishing, psmb.PsmbClientSession.subscribe]
+)
 def test_a_client_sends_no_nul_inside_a_name(request_of: Callable[[str], bytes]) -> None:
     """What follows a NUL would be taken for the next message."""
     with pytest.raises(HeadwaterError):
@@ -274,9 +271,9 @@ def test_a_client_sends_no_nul_inside_a_name(request_of: Callable[[str], bytes])
 
 
 def test_a_failed_text_says_what_is_wrong_with_the_pattern() -> None:
-    session = psmb.ServerSession(TERMS)
-    list(session.receive(psmb.Client.hello()))
-    (command,) = session.receive(psmb.Client.subscribe("sensors/[a"))
+    session = psmb.PsmbSession(TERMS, PATIENT)
+    list(session.receive(psmb.PsmbClientSession.hello()))
+    (command,) = session.receive(psmb.PsmbClientSession.subscribe("sensors/[a"))
     assert b"missing terminating ]" in getattr(command, "answer", b"")
 
 
@@ -316,8 +313,8 @@ def test_sizes_that_defeat_the_search_for_runs(pattern: tuple[int, ...]) -> None
 @pytest.mark.parametrize("mode", [b"PUB", b"SUB\0\0\0\0"], ids=["pub", "sub"])
 def test_a_megabyte_without_a_nul(mode: bytes) -> None:
     def receive() -> None:
-        session = psmb.ServerSession(Terms(PEER))
-        list(session.receive(psmb.Client.hello()))
+        session = psmb.PsmbSession(Terms(PEER), PATIENT)
+        list(session.receive(psmb.PsmbClientSession.hello()))
         _, answer, closed = outcome(session, pieces(mode + b"a" * (1 << 20), [100]))
         assert closed
         assert answer.startswith(psmb.FAILED)
@@ -332,7 +329,7 @@ def test_a_flood_of_small_words(word: bytes) -> None:
 
 
 def test_a_length_is_not_believed_before_its_bytes_arrive() -> None:
-    def announce() -> psmb.ServerSession:
+    def announce() -> psmb.PsmbSession:
         session = publisher(Terms(PEER))
         assert not list(session.receive(psmb.message_header(16 << 20) + b"x"))
         return session
@@ -344,7 +341,7 @@ def test_a_subscriber_that_never_proves_anything_costs_no_memory() -> None:
     """It may read and send NOP for ever, so keep-alive does not end it; what the broker waits for
     must have a bound all the same."""
 
-    def never_answer() -> psmb.ServerSession:
+    def never_answer() -> psmb.PsmbSession:
         session = subscriber(7)
         for position in range(1000, 51_000):
             session.mark(position)

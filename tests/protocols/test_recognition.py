@@ -5,10 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.commands import Close
-from headwater.protocols import REGISTRY, bpsp, crystal, prism, psmb
+from headwater.protocols import recognition
+from headwater.protocols.any_port import AnyPortSession
 from headwater.protocols.base import Session, Terms
-from headwater.protocols.recognition import LONGEST_PATH, Recognition, recognise
-from tests.protocols.vectors import Send, Vector, files
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.crystal import codec as crystal
+from headwater.protocols.prism import codec as prism
+from headwater.protocols.psmb import codec as psmb
+from headwater.protocols.recognition import LONGEST_PATH, in_order
+from headwater.registry import REGISTRY
+from tests.protocols.vectors import Send, Vector, files, service_of
 
 TERMS = Terms("192.0.2.1:5000")
 BEGINNINGS = [
@@ -17,6 +23,13 @@ BEGINNINGS = [
     for vector in file.vectors
     if vector.after is None and isinstance(vector.steps[0].what, Send)
 ]
+
+
+PROTOCOLS = in_order(REGISTRY.values())
+
+
+def recognise(data: bytes) -> str | None:
+    return recognition.recognise(data, PROTOCOLS)
 
 
 def first_bytes(vector: Vector) -> bytes:
@@ -78,10 +91,10 @@ def test_the_right_session_goes_on_with_all_bytes() -> None:
     def make(name: str, terms: Terms) -> Session:
         made.append(name)
         assert terms is TERMS
-        return REGISTRY[name].session(terms, REGISTRY[name].settings())
+        return service_of(name, {}).session(terms)
 
-    session = Recognition(TERMS, {"psmb": lambda terms: make("psmb", terms)})
-    hello = psmb.Client.hello()
+    session = AnyPortSession(TERMS, PROTOCOLS, {"psmb": lambda terms: make("psmb", terms)})
+    hello = psmb.PsmbClientSession.hello()
     for index in range(2):
         assert not list(session.receive(hello[index : index + 1]))
         assert session.successor is None
@@ -92,6 +105,6 @@ def test_the_right_session_goes_on_with_all_bytes() -> None:
 
 
 def test_a_protocol_that_is_not_served_is_closed() -> None:
-    session = Recognition(TERMS, {})
-    (command,) = session.receive(psmb.Client.hello())
+    session = AnyPortSession(TERMS, PROTOCOLS, {})
+    (command,) = session.receive(psmb.PsmbClientSession.hello())
     assert isinstance(command, Close)

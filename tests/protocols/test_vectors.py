@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.protocols import REGISTRY
+from headwater.registry import REGISTRY
 from tests.protocols.vectors import (
     CLIENTS,
     Conversation,

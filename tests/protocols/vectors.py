@@ -69,7 +69,6 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.filters import RegexFilter
 from headwater.message import Batch, Headers, Run
-from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
 from headwater.protocols.base import (
     Answered,
     ClientSession,
@@ -78,8 +77,15 @@ from headwater.protocols.base import (
     Event,
     Pinged,
     Ready,
+    Service,
     Terms,
 )
+from headwater.protocols.bmtp import codec as bmtp
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.protocols.crystal import codec as crystal
+from headwater.protocols.prism import codec as prism
+from headwater.protocols.psmb import codec as psmb
+from headwater.registry import REGISTRY
 
 FOLDER = Path(__file__).parent.parent / "vectors"
 PEER = "192.0.2.1:5000"
@@ -87,11 +93,11 @@ GARBAGE = b"\x00\xff\r\nMSG\x08 is no frame in any protocol"
 
 #: The client's codec of each protocol.
 CLIENTS: dict[str, Callable[[], ClientSession]] = {
-    psmb.NAME: lambda: psmb.Client(1000, "pattern"),
-    bmtp.NAME: bmtp.Client,
-    bpsp.NAME: lambda: bpsp.Client(1000),
-    prism.NAME: lambda: prism.Client(1000, b"the sample nonce"),
-    crystal.NAME: lambda: crystal.Client(1000, b"the sample nonce"),
+    psmb.NAME: lambda: psmb.PsmbClientSession(1000, "pattern"),
+    bmtp.NAME: bmtp.BmtpClientSession,
+    bpsp.NAME: lambda: bpsp.BpspClientSession(1000),
+    prism.NAME: lambda: prism.PrismClientSession(1000, b"the sample nonce"),
+    crystal.NAME: lambda: crystal.CrystalClientSession(1000, b"the sample nonce"),
 }
 
 
@@ -174,7 +180,7 @@ class Vector:
     steps: tuple[Step, ...]
     after: "Vector | None" = None
     terms: Terms = field(default_factory=lambda: Terms(PEER))
-    settings: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
     next: bytes = b""
 
     @property
@@ -202,8 +208,7 @@ def load(path: Path) -> File:
     clients = _vectors(protocol, table.pop("client", []), b"", *common)
     assert not table, f"{path.name}: unknown {', '.join(table)}"
     terms, settings = common
-    made = REGISTRY[protocol].settings(**settings)
-    return File(protocol, greeting, vectors, clients, Terms(PEER, **terms), made)
+    return File(protocol, greeting, vectors, clients, Terms(PEER, **terms), settings)
 
 
 def files() -> list[File]:
@@ -229,7 +234,7 @@ def _vectors(
             table.pop("clause"),
             after=after,
             terms=Terms(PEER, **(terms | table.pop("terms", {}))),
-            settings=REGISTRY[protocol].settings(**(settings | table.pop("settings", {}))),
+            settings=settings | table.pop("settings", {}),
             next=unescape(table.pop("next")) if "next" in table else inherited,
             steps=tuple(_step(name, step) for step in table.pop("steps", [table])),
         )
@@ -399,11 +404,19 @@ def _with(headers: Headers) -> bytes:
 # The broker's side
 
 
+def service_of(protocol: str, settings: dict[str, Any]) -> Service:
+    """A protocol as a broker serves it. The `apps` among its settings may be secrets by name."""
+    settings = dict(settings)
+    apps = settings.pop("apps", {})
+    entry = REGISTRY[protocol]
+    return entry.serve(entry.settings(**settings), dict(apps))
+
+
 class Conversation:
     """One connection with a broker that agrees to everything, unless a step says otherwise."""
 
-    def __init__(self, protocol: str, terms: Terms, settings: Any) -> None:
-        self.session = REGISTRY[protocol].session(terms, settings)
+    def __init__(self, protocol: str, terms: Terms, settings: dict[str, Any]) -> None:
+        self.session = service_of(protocol, settings).session(terms)
         self.closed = False
         self._answer = bytearray()
         self._commands: list[Command] = []

@@ -1,13 +1,14 @@
 """From the configuration to the parts: what is said there arrives."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from headwater import config, units
 from headwater.errors import ConfigError
-from headwater.protocols import REGISTRY, prism
+from headwater.protocols.base import Terms
+from headwater.protocols.prism import codec as prism
+from headwater.registry import REGISTRY
 from headwater.server import wiring
 
 
@@ -17,30 +18,22 @@ def loaded(tmp_path: Path, text: str) -> config.Config:
     return config.load(file, environ={}).config
 
 
-def test_the_defaults_of_the_configuration_are_those_of_the_protocols() -> None:
-    made = wiring.protocol_settings(config.Config(), {})
-    assert made == {name: protocol.settings() for name, protocol in REGISTRY.items()}
-
-
-def test_every_choice_arrives(tmp_path: Path) -> None:
+def test_what_is_chosen_about_protocols_arrives(tmp_path: Path) -> None:
     chosen = loaded(
         tmp_path,
         """
 [psmb]
 keepalive_seconds = 7
-keepalive_misses = 8
 [bmtp]
-dialect = "bitmq"
-envelope = "binary"
 delivery = "balanced"
-idle_seconds = 9
+dedup_seconds = 9
 channels = { 42 = "sensors/a" }
 [prism]
-numeric_tags = true
-sign_seconds = 10
-prefetch = 11
 ack_seconds = 12
 max_deliveries = 13
+[[prism.apps]]
+client_id = "shop"
+client_secret = "a secret, long enough"
 [[prism.queues]]
 app = "shop"
 name = "orders"
@@ -50,31 +43,40 @@ prefetch = 14
 secret_key = "hush"
 """,
     )
-    apps = {"shop": "secret"}
-    made = wiring.protocol_settings(chosen, apps)
-    defaults = wiring.protocol_settings(config.Config(), {})
-    for name, settings in made.items():
-        for each in fields(settings):
-            if each.compare:
-                same = getattr(settings, each.name) == getattr(defaults[name], each.name)
-                assert not same, f"{name}.{each.name} did not arrive"
-    queue = prism.queue_spec(made["prism"], "shop", "orders")
+    apps: dict[str, str] = {}
+    services = wiring.services(chosen, apps)
+    assert list(services) == list(REGISTRY)
+    assert apps == {"shop": "a secret, long enough"}
+    assert wiring.repeat_seconds(services) == 9
+    assert not any(service.off for service in services.values())
+    (queue,) = services["prism"].queues()
     assert (queue.prefetch, queue.ack_seconds, queue.max_deliveries) == (14, 12, 13)
+    shared = wiring.queue_spec(services, "bmtp/sensors/a")
+    assert shared is not None and shared.shared
+    psmb = services["psmb"].session(Terms("peer"))
+    assert psmb.idle_after == 7
+
+
+def test_who_is_shut_out_is_told() -> None:
+    services = wiring.services(config.Config(), {})
+    assert [name for name, service in services.items() if service.off] == ["crystal"]
+    assert "secret_key" in services["crystal"].off
+    assert [name for name, service in services.items() if service.warning()] == ["prism"]
+    assert "headwater app add" in services["prism"].warning()
 
 
 @pytest.mark.parametrize(
     "name", ["prism/shop/orders", "prism/shop/default", "prism/a%2Fb/c%25", "bmtp/bmtp/42"]
 )
 def test_a_queue_is_found_again_by_its_name(name: str) -> None:
-    settings = wiring.protocol_settings(config.Config(), {})
-    spec = wiring.queue_spec(settings, name)
+    spec = wiring.queue_spec(wiring.services(config.Config(), {}), name)
     assert spec is not None
     assert spec.name == name
 
 
 @pytest.mark.parametrize("name", ["psmb/x", "nothing/x", "prism/only", "prism/a/b/c"])
 def test_what_is_no_queue_has_no_specification(name: str) -> None:
-    assert wiring.queue_spec(wiring.protocol_settings(config.Config(), {}), name) is None
+    assert wiring.queue_spec(wiring.services(config.Config(), {}), name) is None
 
 
 def test_published_secrets_are_refused_by_the_configuration() -> None:

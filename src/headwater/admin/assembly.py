@@ -19,15 +19,9 @@ from headwater.admin.rates import Observatory
 from headwater.admin.taps import Taps
 from headwater.broker.broker import Broker
 from headwater.config import Config
-from headwater.protocols import bmtp, prism
+from headwater.protocols.base import Service
 from headwater.server import wiring
 from headwater.transport.tcp import Connections
-
-#: What only a protocol can count, by the name of the metric.
-PECULIAR = {
-    "bmtp_skipped": lambda: bmtp.SKIPS.count,
-    "prism_unknown_tags": lambda: prism.UNKNOWN_TAGS.count,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +36,14 @@ class Office:
         config: Config,
         broker: Broker,
         connections: Connections,
-        settings: Mapping[str, Any],
+        services: Mapping[str, Service],
         board: Board,
     ) -> "Office":
         taps = Taps(broker)
         clients = ConnectionDesk(connections)
         observatory = Observatory(connections.traffic, connections.sample)
         topics = TopicDesk(broker)
-        queues = QueueDesk(Overview(broker, partial(wiring.queue_spec, settings)))
+        queues = QueueDesk(Overview(broker, partial(wiring.queue_spec, services)))
         limits = config.limits
         messages = MessageDesk(broker, taps, limits.message_bytes, limits.topic_bytes)
         overview = OverviewDesk(
@@ -61,7 +55,7 @@ class Office:
             taps,
             _retention(config),
             config.data,
-            PECULIAR,
+            [counter for each in services.values() for counter in each.counters()],
         )
         observatory.start()
         desks = (clients, topics, queues, messages, overview, PipelineDesk(board))

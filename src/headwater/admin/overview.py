@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from headwater.broker.broker import Broker
 from headwater.broker.cursor import GAPS
 from headwater.control import Handler
 from headwater.log.timings import BOUNDS
+from headwater.protocols.base import ServiceCounter
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections
 
 MOST_PIECES = 500
-
-#: Figures that only a protocol knows, by the name of the metric.
-Peculiar = Mapping[str, Callable[[], int]]
 
 
 class OverviewDesk:
@@ -36,7 +34,7 @@ class OverviewDesk:
         taps: Taps,
         retention: Mapping[str, Any],
         data: Path,
-        peculiar: Peculiar,
+        counters: Sequence[ServiceCounter],
     ) -> None:
         self._broker = broker
         self._engine = broker.engine
@@ -46,7 +44,7 @@ class OverviewDesk:
         self._queues = queues
         self._taps = taps
         self._retention = retention
-        self._peculiar = peculiar
+        self._counters = counters
         self._alerts = Alerts(broker, connections, queues, data)
 
     def handlers(self) -> dict[str, Handler]:
@@ -111,7 +109,10 @@ class OverviewDesk:
             "lost": GAPS.count,
             "taps": len(self._taps),
             **self._alerts.figures(),
-            "peculiar": {name: read() for name, read in self._peculiar.items()},
+            "counters": [
+                {"name": each.name, "meaning": each.meaning, "count": each.count}
+                for each in self._counters
+            ],
         }
 
     def _log(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _root(
 
 app.command()(serve.serve)
 app.command()(pubsub.pub)
-app.command()(pubsub.sub)
+app.command(help=pubsub.SUB_HELP)(pubsub.sub)
 app.add_typer(apps.app, name="app")
 app.add_typer(queue.app, name="queue")
 app.add_typer(user.app, name="user")

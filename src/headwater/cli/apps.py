@@ -1,4 +1,4 @@
-"""`headwater app`: clients of Prism Notify that may connect.
+"""`headwater app`: clients that may connect, of protocols that want to know who they are.
 
 A broker that runs is asked, so that it knows at once. Without one, its state is changed on disk.
 """
@@ -11,12 +11,16 @@ import typer
 
 from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory
 from headwater.cli.output import plain_table, tell, tell_list, time_of
+from headwater.registry import REGISTRY
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+_WITH_APPS = [each for each in REGISTRY.values() if each.has_apps]
+_TITLES = " and ".join(each.title for each in _WITH_APPS)
+
 app = typer.Typer(
-    help="Make, list and remove apps: clients of Prism Notify that may connect.",
+    help=f"Make, list and remove apps: clients of {_TITLES} that may connect.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -46,7 +50,7 @@ def add(
         f"client_id      {name}\n"
         f"client_secret  {secret}\n"
         "Keep the secret, it is not shown again. "
-        f"To try it: headwater sub prism://{name}:{secret}@localhost/",
+        f"To try it: headwater sub {_WITH_APPS[0].name}://{name}:{secret}@localhost/",
     )
 
 

@@ -6,13 +6,14 @@ import json
 import os
 import random
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from headwater.cli import common
 from headwater.errors import HeadwaterError
+from headwater.registry import REGISTRY
 
 if TYPE_CHECKING:
     from headwater.client import Message, Target
@@ -20,14 +21,26 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 
+
+def _either(names: Iterable[str], word: str = "or") -> str:
+    """`a, b or c`"""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+_PROTOCOLS = REGISTRY.values()
+_EXAMPLE = next(each for each in _PROTOCOLS if not each.credentials)
+_CREDENTIALS = "; ".join(each.credentials for each in _PROTOCOLS if each.credentials)
+_DURABLE = [each for each in _PROTOCOLS if each.durable_subscriptions]
+_DURABLE_ONLY = f"({_either((each.title for each in _DURABLE), 'and')} only)"
+
 UrlArgument = Annotated[
     str,
     typer.Argument(
         metavar="URL",
         help="protocol://[user:password@]host[:port]/topic, for example "
-        "bpsp://localhost/sensors/a. The protocol is psmb, bmtp, prism, bpsp or crystal; the topic "
-        "is taken as it stands. Secrets: prism://app:secret@host or HEADWATER_PRISM_CLIENT_ID and "
-        "HEADWATER_PRISM_CLIENT_SECRET; crystal://secret@host or HEADWATER_CRYSTAL_SECRET_KEY; "
+        f"{_EXAMPLE.name}://localhost/sensors/a. The protocol is {_either(REGISTRY)}; the topic "
+        f"is taken as it stands. Secrets: {_CREDENTIALS}; "
         "otherwise those of the configuration are taken.",
     ),
 ]
@@ -64,7 +77,9 @@ def sub(
     ] = None,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="Begin with all that the broker retains (PSMB only)."),
+        typer.Option(
+            "--from-start", help=f"Begin with all that the broker retains {_DURABLE_ONLY}."
+        ),
     ] = False,
     subscriber: Annotated[
         int | None,
@@ -73,20 +88,24 @@ def sub(
             min=0,
             max=2**64 - 1,
             metavar="ID",
-            help="Be this durable subscriber: begin with what it has not received (PSMB only).",
+            help="Be this durable subscriber: begin with what it has not received "
+            f"{_DURABLE_ONLY}.",
         ),
     ] = None,
 ) -> None:
-    """Subscribe and print the topic and payload of each message, until Ctrl-C.
-
-    What the URL's topic may be depends on the protocol: a pattern with + and * for BPSP, a PCRE
-    pattern for PSMB, a channel for BMTP (42 or bmtp/42), a topic for CrystalConnector, a queue's
-    name or nothing for Prism Notify. BMTP and Prism are sent an acknowledgement for each message
-    that was printed.
-    """
+    """Subscribe and print the topic and payload of each message, until Ctrl-C."""
     if from_start and subscriber is None:
         subscriber = random.getrandbits(64)
     asyncio.run(_subscribe(url, as_json, count, subscriber))
+
+
+SUB_HELP = f"""Subscribe and print the topic and payload of each message, until Ctrl-C.
+
+What the URL's topic may be depends on the protocol: \
+{", ".join(f"{each.subscribes_to} for {each.title}" for each in _PROTOCOLS)}. \
+{_either((each.title for each in _PROTOCOLS if each.acknowledges), "and")} are sent an \
+acknowledgement for each message that was printed.
+"""
 
 
 async def _publish(url: str, payloads: list[str], headers: list[str], ack: bool) -> None:
@@ -115,16 +134,17 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[list[bytes]]:
 
 
 async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int | None) -> None:
-    from headwater.client import PsmbClient, connect
+    from headwater.client import connect
 
-    target = _target(url, nameless=("prism",))  # an app has a queue without a name
+    target = _target(url, subscribing=True)
+    if subscriber is not None and not REGISTRY[target.scheme].durable_subscriptions:
+        others = _either((each.name for each in _DURABLE), "and")
+        raise HeadwaterError(f"{target.scheme} has no durable subscriptions; {others} has")
     async with connect(target, _configuration(target)) as client:
         if subscriber is None:
             await client.subscribe(target.topic)
-        elif isinstance(client, PsmbClient):
-            await client.subscribe(target.topic, subscriber)
         else:
-            raise HeadwaterError(f"{target.scheme} has no durable subscriptions; psmb has")
+            await client.subscribe_as(subscriber, target.topic)
         async for message in client:
             print(_as_json(message) if as_json else _as_text(message), flush=True)
             if count is not None:
@@ -133,21 +153,22 @@ async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int
                     return
 
 
-def _target(url: str, nameless: tuple[str, ...] = ()) -> "Target":
-    """What a URL says; protocols in `nameless` need no topic."""
+def _target(url: str, subscribing: bool = False) -> "Target":
+    """What a URL says. It names a topic, unless the protocol can subscribe without one."""
     from headwater.client import Target
 
     target = Target.parse(url)
-    if not target.topic and target.scheme not in nameless:
+    may_be_nameless = subscribing and REGISTRY[target.scheme].nameless_subscriptions
+    if not target.topic and not may_be_nameless:
         raise HeadwaterError(f"the URL names no topic: {url}")
     return target
 
 
 def _configuration(target: "Target") -> "Config | None":
     """Read only for those who may need it: where there is a mistake in it, others still work."""
-    if target.scheme in ("psmb", "bpsp"):
-        return None
-    return common.load_config().config
+    if REGISTRY[target.scheme].configures_clients:
+        return common.load_config().config
+    return None
 
 
 def _pair(header: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """What every client can do, whatever it speaks.
 
-async with connect("bpsp://localhost") as client:
+async with connect(url) as client:
     await client.publish("sensors/a", b"21.5")        # durable when this returns
     await client.subscribe("sensors/+")
     async for message in client:
@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from headwater.client.link import Inbox, Receipt
+from headwater.client.target import Target
+from headwater.errors import Code, Refusal
 from headwater.message import Headers
 
 MESSAGE_BYTES = 1 << 30  # what a client accepts from a broker it chose itself
@@ -41,6 +43,11 @@ class Client(ABC):
         self._taken = False  # the application has a message that it may still be working on
         self._acknowledge: Receipt = _ignore
 
+    @classmethod
+    @abstractmethod
+    def from_target(cls, target: Target, settings: Any) -> Self:
+        """The client for a URL, with the settings of its protocol for what that leaves open."""
+
     @abstractmethod
     async def publish(
         self, topic: str, *payloads: bytes, headers: Headers = (), ack: bool = True
@@ -50,6 +57,10 @@ class Client(ABC):
     @abstractmethod
     async def subscribe(self, pattern: str) -> None:
         """Receive what is published to the topics that match, from now on."""
+
+    async def subscribe_as(self, subscriber: int, pattern: str) -> None:
+        """Be the durable subscriber of this number: receive what it has not received yet."""
+        raise Refusal(Code.NOT_PERMITTED, "this protocol has no durable subscriptions")
 
     @abstractmethod
     async def open(self) -> None: ...

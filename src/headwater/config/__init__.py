@@ -2,8 +2,9 @@
 
 Rules that hold here:
 
-- A key is declared once, as a field of one of the dataclasses in `tables.py`. Validation, the
-  documentation and `headwater config` are made from that declaration.
+- A key is declared once, as a field of one of the dataclasses in `tables.py`, or of a protocol's
+  settings, which the registry has. Validation, the documentation and `headwater config` are made
+  from that declaration.
 - Flags win over environment variables, these over the file, the file over the defaults. Each value
   remembers where it came from. Entries, of which there can be many, come from the file alone.
 - Nothing unknown and nothing out of range is accepted silently: a ConfigError names the file and
@@ -11,29 +12,23 @@ Rules that hold here:
 - A `Config` is complete: it needs no look at the environment, no defaults later on.
 - A secret is never shown, by an error or a representation neither.
 
-`declare.py` has the ways to declare a key, `loading.py` reads, `checks.py` looks at what depends on
-more than one key, `lines.py` finds the line of a key.
+`headwater/declare.py` has the ways to declare a key, `loading.py` reads, `checks.py` looks at what
+depends on more than one key, `lines.py` finds the line of a key.
 """
 
-from headwater.config.declare import Array, Pairs, Setting
 from headwater.config.lines import KeyPath, Lines
 from headwater.config.loading import DEFAULT_FILE, FILE_VARIABLE, Loaded, Origin, load
 from headwater.config.tables import (
     DECLARED,
     SETTINGS,
     TABLES,
-    Bmtp,
     Config,
-    Crystal,
     Limits,
     Listen,
     Log,
-    Prism,
-    PrismApp,
-    PrismQueue,
-    Psmb,
     Tls,
 )
+from headwater.declare import Array, Pairs, Setting
 
 __all__ = [
     "DECLARED",
@@ -42,9 +37,7 @@ __all__ = [
     "SETTINGS",
     "TABLES",
     "Array",
-    "Bmtp",
     "Config",
-    "Crystal",
     "KeyPath",
     "Limits",
     "Lines",
@@ -53,10 +46,6 @@ __all__ = [
     "Log",
     "Origin",
     "Pairs",
-    "Prism",
-    "PrismApp",
-    "PrismQueue",
-    "Psmb",
     "Setting",
     "Tls",
     "load",

@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from headwater import units
 from headwater.config import checks
-from headwater.config.declare import Array, Pairs, Setting, variable_of
 from headwater.config.lines import KeyPath, Lines
 from headwater.config.tables import DECLARED, SETTINGS, TABLES, Config
+from headwater.declare import Array, Pairs, Setting, members, rebuilt, value_of, variable_of
 from headwater.errors import ConfigError
 from headwater.units import Kind, Written
 
@@ -51,14 +51,14 @@ class Loaded:
     """A configuration, and how it came about."""
 
     config: Config
-    #: By key; those of entries by their names, such as `prism.apps[0].client_id`.
+    #: By key; those of entries by their names, such as `shop.apps[0].client_id`.
     origins: Mapping[str, Origin]
     file: Path | None
     #: Sentences about things that were ignored.
     warnings: tuple[str, ...]
 
     def value(self, key: str) -> Any:
-        return reduce(getattr, key.split("."), self.config)
+        return reduce(value_of, key.split("."), self.config)
 
     def written(self, key: str) -> Written:
         """The value as a file would have it; a secret is masked."""
@@ -118,18 +118,18 @@ _OriginOf = Callable[[KeyPath], Origin]
 def _build(defaults: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     """A table like `defaults`, with `values` in place of its own."""
     content: dict[str, Any] = {}
-    for each in fields(defaults):
-        key = f"{prefix}{each.name}"
+    for name, member in members(defaults).items():
+        key = f"{prefix}{name}"
         match DECLARED.get(key):
-            case Setting():
-                content[each.name] = values.get(key, each.default)
+            case Setting() as setting:
+                content[name] = values.get(key, setting.default)
             case Array() as array:
-                content[each.name] = tuple(_build_array(array, values))
+                content[name] = tuple(_build_array(array, values))
             case Pairs():
-                content[each.name] = MappingProxyType(values.get(key, {}))
+                content[name] = MappingProxyType(values.get(key, {}))
             case None:
-                content[each.name] = _build(each.default, values, f"{key}.")
-    return type(defaults)(**content)
+                content[name] = _build(member, values, f"{key}.")
+    return rebuilt(defaults, content)
 
 
 def _build_array(array: Array, values: Mapping[str, Any]) -> Iterator[Any]:
@@ -229,7 +229,7 @@ def _syntax_error(path: Path, text: str, message: str) -> str:
 
 
 def _from_table(defaults: Any, content: Any, at: KeyPath, origin_of: _OriginOf) -> Iterator[_Entry]:
-    inside = {each.name: each for each in fields(defaults)}
+    inside = members(defaults)
     for name, value in content.items():
         path = (*at, name)
         key, origin = ".".join(map(str, path)), origin_of(path)
@@ -244,7 +244,7 @@ def _from_table(defaults: Any, content: Any, at: KeyPath, origin_of: _OriginOf) 
                 yield from _from_pairs(pairs, _table(key, value, origin), path, origin_of)
             case None:
                 below = _table(key, value, origin)
-                yield from _from_table(inside[name].default, below, path, origin_of)
+                yield from _from_table(inside[name], below, path, origin_of)
 
 
 def _table(key: str, value: object, origin: Origin) -> dict[str, object]:

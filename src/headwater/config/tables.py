@@ -1,21 +1,13 @@
 """All keys, in the order in which they are shown."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from headwater import units
-from headwater.config.declare import (
-    Setting,
-    array,
-    declarations,
-    inherited,
-    pairs,
-    required,
-    setting,
-    table,
-)
+from headwater.declare import Setting, declarations, members, setting, spread, table
+from headwater.registry import REGISTRY
 from headwater.units import Address
 
 
@@ -27,12 +19,11 @@ def _listener(default: str, what: str) -> Address | None:
 
 @table
 class Listen:
-    psmb: Address | None = _listener("0.0.0.0:13880", "PSMB clients")
-    bmtp: Address | None = _listener("0.0.0.0:1039", "BMTP clients")
-    prism: Address | None = _listener("0.0.0.0:8080", "Prism Notify clients")
-    bpsp: Address | None = _listener("0.0.0.0:29010", "BPSP clients")
-    crystal: Address | None = _listener("0.0.0.0:33927", "CrystalConnector clients")
-    any: Address | None = _listener("off", "clients of all five protocols on one port")
+    #: By the name of the protocol.
+    protocols: Mapping[str, Address | None] = spread(
+        {each.name: _listener(each.listen, f"{each.title} clients") for each in REGISTRY.values()}
+    )
+    any: Address | None = _listener("off", "clients of all protocols on one port")
     console: Address | None = _listener("127.0.0.1:8090", "browsers, and programs that use the API")
     flight: Address | None = _listener("127.0.0.1:8815", "Arrow Flight clients, such as Spark")
 
@@ -106,127 +97,6 @@ class Limits:
 
 
 @table
-class Psmb:
-    keepalive_seconds: float = setting(
-        units.number(0.1, 86400), 10, "How long a client may be silent before it is sent a NOP."
-    )
-    keepalive_misses: int = setting(
-        units.whole_number(1, 1000), 3, "After how many unanswered NOPs a connection is closed."
-    )
-
-
-@table
-class Bmtp:
-    dialect: Literal["document", "bitmq"] = setting(
-        units.choice("document", "bitmq"),
-        "document",
-        'Whether a PUB of QoS 0 has a stream ID: "document" says yes, "bitmq" no.',
-    )
-    envelope: Literal["json", "binary"] = setting(
-        units.choice("json", "binary"),
-        "json",
-        "How a payload carries the channel: in a JSON object, or in four bytes in front.",
-    )
-    delivery: Literal["broadcast", "balanced"] = setting(
-        units.choice("broadcast", "balanced"),
-        "broadcast",
-        "Whether a message goes to every subscriber of its channel, or to one of them.",
-    )
-    idle_seconds: float = setting(
-        units.number(0.1, 86400), 60, "How long a client may be silent before it is disconnected."
-    )
-    dedup_seconds: float = setting(
-        units.number(0.1, 86400),
-        120,
-        "How long a message of QoS 2 is remembered, so that it is not stored again when it is "
-        "sent again.",
-    )
-    channels: Mapping[int, str] = pairs(
-        units.whole_text(0, 2**32 - 1),
-        units.topic(),
-        "The topics of channels, by number. A channel that is not here has the topic "
-        "`bmtp/NUMBER`.",
-    )
-
-
-_PREFETCH = units.whole_number(1, 65535)
-_ACK_SECONDS = units.number(0.1, 7 * 86400)
-_MAX_DELIVERIES = units.whole_number(1, 1_000_000)
-
-
-@table
-class PrismApp:
-    client_id: str = required(units.client_id(), "The name of the app.")
-    client_secret: str = required(units.app_secret(), "What the app signs with.")
-
-
-@table
-class PrismQueue:
-    app: str = required(
-        units.client_id(),
-        "The app that it belongs to: one from above, or from `headwater app add`.",
-    )
-    name: str = required(
-        units.text(0, 256), 'The name that clients ask for; "" is the default queue of the app.'
-    )
-    bindings: tuple[str, ...] = setting(
-        units.texts(units.text(1, 256)),
-        [],
-        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Without any, "
-        "the key that is equal to its name, and the default queue every key.",
-    )
-    prefetch: int = inherited(_PREFETCH, "prism.prefetch", "The same as there, for this queue.")
-    ack_seconds: float = inherited(
-        _ACK_SECONDS, "prism.ack_seconds", "The same as there, for this queue."
-    )
-    max_deliveries: int = inherited(
-        _MAX_DELIVERIES, "prism.max_deliveries", "The same as there, for this queue."
-    )
-
-
-@table
-class Prism:
-    numeric_tags: bool = setting(
-        units.boolean(),
-        False,
-        "Whether tags of messages are numbers in JSON, for clients that know no others.",
-    )
-    sign_seconds: float = setting(
-        units.number(1, 86400),
-        300,
-        "How far the time in a signature may be from the broker's clock.",
-    )
-    prefetch: int = setting(
-        _PREFETCH, 100, "How many messages a consumer may have that it has not acknowledged."
-    )
-    ack_seconds: float = setting(
-        _ACK_SECONDS,
-        60,
-        "How long a consumer may take to acknowledge a message before another one gets it.",
-    )
-    max_deliveries: int = setting(
-        _MAX_DELIVERIES,
-        16,
-        "How often a message is delivered before it goes to the dead letters of its queue.",
-    )
-    apps: tuple[PrismApp, ...] = array(
-        PrismApp, "Apps that may connect, besides those that were made with `headwater app add`."
-    )
-    queues: tuple[PrismQueue, ...] = array(
-        PrismQueue, "Queues that exist from the start, or have bindings or limits of their own."
-    )
-
-
-@table
-class Crystal:
-    secret_key: str | None = setting(
-        units.or_off(units.secret()),
-        "off",
-        "The key that all clients have to know; without one, there is no listener for them.",
-    )
-
-
-@table
 class Flight:
     token: str | None = setting(
         units.or_off(units.secret()),
@@ -261,16 +131,21 @@ class Config:
     log: Log = Log()
     limits: Limits = Limits()
     tls: Tls = Tls()
-    psmb: Psmb = Psmb()
-    bmtp: Bmtp = Bmtp()
-    prism: Prism = Prism()
-    crystal: Crystal = Crystal()
+    #: The settings of each protocol that has any, by its name.
+    protocols: Mapping[str, Any] = spread(
+        {each.name: each.settings() for each in REGISTRY.values() if fields(each.settings)}
+    )
     flight: Flight = Flight()
     console: Console = Console()
+
+    def settings_of(self, protocol: str) -> Any:
+        """The settings of a protocol, whether it has any or not."""
+        found = self.protocols.get(protocol)
+        return REGISTRY[protocol].settings() if found is None else found
 
 
 #: Everything that is declared, by key.
 DECLARED = {each.key: each for each in declarations(Config())}
 #: Every key that has one value.
 SETTINGS = {key: each for key, each in DECLARED.items() if isinstance(each, Setting)}
-TABLES = tuple(each.name for each in fields(Config) if not each.metadata)
+TABLES = tuple(name for name, member in members(Config()).items() if not isinstance(member, Field))

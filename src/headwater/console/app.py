@@ -19,8 +19,13 @@ from headwater.console.live import Tails
 from headwater.console.problems import ApiError, tell_errors
 from headwater.console.routes import lists, live, messages, queues, users
 from headwater.console.settings import Settings
+from headwater.registry import REGISTRY
 
 STATIC = Path(__file__).parent / "static"
+_COLOURS = "".join(
+    f".protocol.{each.name}::before {{ background: {each.colour}; }}\n"
+    for each in REGISTRY.values()
+)
 API = "/api/v1"
 #: Metrics of the last so many seconds are as good.
 METRICS_SECONDS = 2.0
@@ -88,6 +93,10 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/api/docs", include_in_schema=False)
     async def docs() -> FileResponse:
         return _file("docs.html")
+
+    @app.get("/static/styles/protocols.css", include_in_schema=False)
+    async def colours() -> Response:
+        return Response(_COLOURS, media_type="text/css", headers={"Cache-Control": "no-cache"})
 
     @app.get("/static/{path:path}", include_in_schema=False)
     async def file(path: str) -> FileResponse:

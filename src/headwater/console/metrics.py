@@ -40,7 +40,7 @@ class _Figures(Collector):
         yield from _subscribers(self._content)
         yield from _topics(self._content)
         yield from _queues(self._content["queues"][:MOST_QUEUES])
-        yield from _peculiar(self._content["peculiar"])
+        yield from _counters(self._content["counters"])
 
 
 def _build(content: dict[str, Any]) -> Iterator[Metric]:
@@ -145,14 +145,7 @@ def _queues(queues: list[dict[str, Any]]) -> Iterator[Metric]:
         yield gauge
 
 
-def _peculiar(figures: dict[str, int]) -> Iterator[Metric]:
-    yield CounterMetricFamily(
-        "headwater_bmtp_skipped_messages",
-        "Messages too large for a packet.",
-        figures["bmtp_skipped"],
-    )
-    yield CounterMetricFamily(
-        "headwater_prism_unknown_tags",
-        "Acknowledgements of messages that were not the client's.",
-        figures["prism_unknown_tags"],
-    )
+def _counters(counters: list[dict[str, Any]]) -> Iterator[Metric]:
+    """What only one protocol has."""
+    for each in counters:
+        yield CounterMetricFamily(f"headwater_{each['name']}", each["meaning"], each["count"])

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.config import Config
+from headwater.declare import value_of
 from headwater.demo.clients import APP, QUEUE, Access
 from headwater.demo.records import CHAT_CHANNELS
 from headwater.errors import HeadwaterError
+from headwater.registry import REGISTRY
 
 HOST = "127.0.0.1"
-LISTENERS = ("psmb", "bmtp", "prism", "bpsp", "crystal", "console", "flight")
+LISTENERS = (*REGISTRY, "console", "flight")
 CONFIG_FILE = "headwater.toml"
 LOG_FILE = "broker.log"
 _START_SECONDS = 30.0
@@ -57,7 +59,8 @@ class Ports:
 
 def choose_ports() -> Ports:
     """The usual ports, and others for those that are taken."""
-    usual = {name: getattr(Config().listen, name).port for name in LISTENERS}
+    listen = Config().listen
+    usual = {name: value_of(listen, name).port for name in LISTENERS}
     taken = [name for name, port in usual.items() if not _is_free(port)]
     moved = dict(zip(taken, _free_ports(), strict=False))
     return Ports(usual | moved, moved)

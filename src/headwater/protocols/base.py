@@ -16,12 +16,13 @@ bytes out. It never waits, never asks the clock and never touches a socket.
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headwater.commands import Command, Subscription
 from headwater.errors import HeadwaterError, Refusal
 from headwater.message import Batch, Headers, Run
+from headwater.queue_spec import QueueSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,48 @@ class Session(ABC):
 
     @abstractmethod
     def farewell(self, error: HeadwaterError) -> bytes: ...
+
+
+@dataclass(slots=True)
+class ServiceCounter:
+    """Counts something that only one protocol has, for monitoring."""
+
+    #: The metric is called `headwater_`, and then this.
+    name: str
+    meaning: str
+    count: int = 0
+
+
+class Service(ABC):
+    """A protocol as one broker serves it: what all its connections share."""
+
+    #: Why it is not served, as a sentence. Empty: it is.
+    off: str = ""
+    #: How long the broker has to recognise what is published again. 0: nothing is.
+    repeat_seconds: float = 0.0
+
+    @abstractmethod
+    def session(self, terms: Terms) -> Session:
+        """The broker's side of a new connection."""
+
+    def queues(self) -> Iterable[QueueSpec]:
+        """Queues that exist from the start."""
+        return ()
+
+    def queues_of_app(self, app: str) -> Iterable[QueueSpec]:
+        """Queues that exist as soon as there is the app."""
+        return ()
+
+    def queue_spec(self, name: str) -> QueueSpec | None:
+        """The specification of the queue that the broker knows by this name."""
+        return None
+
+    def warning(self) -> str:
+        """What an operator should know when the broker has started, as a sentence."""
+        return ""
+
+    def counters(self) -> Sequence[ServiceCounter]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +211,22 @@ class Intake:
         """Put back what could not be parsed; `need` bytes in all are worth another look."""
         self._kept += rest
         self._need = need
+
+
+def with_headers(payloads: Sequence[bytes], header: Callable[[int], bytes]) -> bytes:
+    """All payloads in a row, each behind the header of its size.
+
+    Most runs have one size, and then joining the payloads by their header is all the work.
+    """
+    if len(payloads) == 1:
+        (body,) = payloads
+        return header(len(body)) + body
+    payloads = list(payloads)
+    headers = {size: header(size) for size in set(map(len, payloads))}
+    if len(headers) == 1:
+        (only,) = headers.values()
+        return only + only.join(payloads)
+    return b"".join([part for body in payloads for part in (headers[len(body)], body)])
 
 
 def alike(data: bytes, position: int, header: bytes, size: int) -> int:

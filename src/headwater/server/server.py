@@ -8,9 +8,8 @@ import resource
 import signal
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from headwater.admin import AppDesk, handlers
 from headwater.admin.assembly import Office
@@ -26,13 +25,15 @@ from headwater.identity.apps import Apps
 from headwater.identity.users import FILE as USERS_FILE
 from headwater.identity.users import Users
 from headwater.log.embedded.engine import EmbeddedEngine
-from headwater.protocols import REGISTRY, Protocol, crystal, prism
-from headwater.protocols.base import Session, Terms
-from headwater.protocols.prism import DEFAULT_QUEUE
-from headwater.protocols.recognition import Recognition
+from headwater.protocols.any_port import AnyPortSession
+from headwater.protocols.base import Service, Session, Terms
+from headwater.protocols.recognition import in_order
+from headwater.registry import REGISTRY
 from headwater.server import wiring
+from headwater.server.loop import loop_factory
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections, Listener
+from headwater.units import Address
 
 logger = logging.getLogger(__name__)
 
@@ -47,84 +48,112 @@ class Server:
 
     engine: EmbeddedEngine
     broker: Broker
+    services: Mapping[str, Service]
     connections: Connections
+    apps: AppDesk
     office: Office
     control: Control
     flight: FlightService | None
     console: Keeper | None
-    listeners: list[Listener]
+    listeners: list[Listener] = field(default_factory=list)
     #: What was bound: (name, host, port).
-    addresses: list[tuple[str, str, int]]
+    addresses: list[tuple[str, str, int]] = field(default_factory=list)
 
     @classmethod
     async def start(cls, config: Config, log_format: str = "text") -> "Server":
         _allow_many_files()
         tls = wiring.tls_context(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
-        broker = Broker(engine, config.limits.subscriptions, config.bmtp.dedup_seconds)
-        connections = Connections(wiring.bounds(config), broker.join, REGISTRY)
-        secrets = {app.client_id: app.client_secret for app in config.prism.apps}
-        settings = wiring.protocol_settings(config, secrets)
-        board = Board()
-        apps = AppDesk(
-            Apps(config.data / APPS_FILE),
-            secrets,
-            lambda app: _declare(broker, settings, app, DEFAULT_QUEUE),
-        )
-        office = Office.open(config, broker, connections, settings, board)
-        control = Control(handlers([apps, *office.desks]))
-        flight_settings = wiring.flight_settings(config)
-        flight: FlightService | None = None
-        if flight_settings is not None:
-            flight = FlightService(
-                broker,
-                config.data,
-                flight_settings,
-                board,
-                connections.traffic.setdefault("flight", Traffic()),
-            )
-        console_settings = wiring.console_settings(config)
-        console = Keeper(console_settings, log_format) if console_settings else None
-        server = cls(engine, broker, connections, office, control, flight, console, [], [])
+        server = cls._assemble(config, engine, log_format)
         try:
-            if flight is not None:
-                await flight.recover()
-            await broker.recall()
-            await control.start(config.data)
-            await apps.load()
-            for queue in config.prism.queues:
-                _declare(broker, settings, queue.app, queue.name)
-            await server._listen(config, settings, tls)
-            if flight is not None:
-                server.addresses.append(("flight", *await flight.start()))
-            if console is not None:
-                server.addresses.append(("console", *await console.start()))
+            await server._recover()
+            await server.control.start(config.data)
+            await server._declare_queues()
+            await server._listen(config, tls)
+            await server._start_others()
         except BaseException:
             await server.stop()
             raise
-        _say_who_is_shut_out(config, secrets)
+        server._warn(config)
         return server
 
-    async def _listen(
-        self, config: Config, settings: Mapping[str, Any], tls: ssl.SSLContext | None
+    @classmethod
+    def _assemble(cls, config: Config, engine: EmbeddedEngine, log_format: str) -> "Server":
+        """All parts, none of which has begun to work."""
+        secrets: dict[str, str] = {}
+        services = wiring.services(config, secrets)
+        broker = Broker(engine, config.limits.subscriptions, wiring.repeat_seconds(services))
+        connections = Connections(wiring.bounds(config), broker.join, services)
+        board = Board()
+        declare = partial(_declare_queues_of, broker, services)
+        apps = AppDesk(Apps(config.data / APPS_FILE), secrets, declare)
+        office = Office.open(config, broker, connections, services, board)
+        return cls(
+            engine=engine,
+            broker=broker,
+            services=services,
+            connections=connections,
+            apps=apps,
+            office=office,
+            control=Control(handlers([apps, *office.desks])),
+            flight=_flight(config, broker, connections, board),
+            console=_console(config, log_format),
+        )
+
+    async def _recover(self) -> None:
+        """Find out what the log says of the time before."""
+        if self.flight is not None:
+            await self.flight.recover()
+        await self.broker.recall()
+
+    async def _declare_queues(self) -> None:
+        """Let the queues exist that have to, before anyone publishes."""
+        await self.apps.load()
+        for service in self.services.values():
+            for queue in service.queues():
+                self.broker.queue(queue)
+
+    async def _listen(self, config: Config, tls: ssl.SSLContext | None) -> None:
+        sessions = {name: each.session for name, each in self.services.items() if not each.off}
+        for name, session in sessions.items():
+            await self._bind(name, session, config.listen.protocols[name], tls)
+        protocols = in_order(REGISTRY.values())
+        anyone = partial(AnyPortSession, protocols=protocols, sessions=sessions)
+        await self._bind("any", anyone, config.listen.any, tls)
+
+    async def _bind(
+        self,
+        name: str,
+        session: Callable[[Terms], Session],
+        address: Address | None,
+        tls: ssl.SSLContext | None,
     ) -> None:
-        sessions: dict[str, Callable[[Terms], Session]] = {
-            name: partial(_make_session, protocol, settings[name])
-            for name, protocol in REGISTRY.items()
-            if name != crystal.NAME or config.crystal.secret_key
-        }
-        everyone: dict[str, Callable[[Terms], Session]] = {
-            **sessions,
-            "any": partial(Recognition, sessions=sessions),
-        }
-        for name, session in everyone.items():
-            address = getattr(config.listen, name)
-            if address is not None:
-                listener = Listener(name, session, self.connections)
-                context = tls if address.secure else None
-                bound = await listener.listen(address.host, address.port, context)
-                self.listeners.append(listener)
-                self.addresses.append((name, *bound))
+        if address is None:
+            return
+        listener = Listener(name, session, self.connections)
+        bound = await listener.listen(address.host, address.port, tls if address.secure else None)
+        self.listeners.append(listener)
+        self.addresses.append((name, *bound))
+
+    async def _start_others(self) -> None:
+        if self.flight is not None:
+            self.addresses.append(("flight", *await self.flight.start()))
+        if self.console is not None:
+            self.addresses.append(("console", *await self.console.start()))
+
+    def _warn(self, config: Config) -> None:
+        """Say who is shut out, and what to do about it."""
+        for name, service in self.services.items():
+            sentence = service.off or service.warning()
+            if sentence and config.listen.protocols[name] is not None:
+                logger.warning(sentence)
+        console = config.listen.console
+        exposed = console is not None and not is_loopback(console.host)
+        if exposed and not Users(config.data / USERS_FILE).all():
+            logger.warning(
+                "the console has no users, so nobody may use it: "
+                "add one with 'headwater user add NAME'"
+            )
 
     async def stop(self) -> None:
         """Drain: accept nothing new, make durable what was accepted, say goodbye."""
@@ -146,32 +175,26 @@ class Server:
         await self.engine.close()
 
 
-def _make_session(protocol: Protocol, settings: Any, terms: Terms) -> Session:
-    return protocol.session(terms, settings)
+def _flight(
+    config: Config, broker: Broker, connections: Connections, board: Board
+) -> FlightService | None:
+    settings = wiring.flight_settings(config)
+    if settings is None:
+        return None
+    traffic = connections.traffic.setdefault("flight", Traffic())
+    return FlightService(broker, config.data, settings, board, traffic)
 
 
-def _declare(broker: Broker, settings: Mapping[str, Any], app: str, name: str) -> None:
-    """Let a queue exist from now on, if it does not yet."""
-    broker.queue(prism.queue_spec(settings[prism.NAME], app, name))
+def _console(config: Config, log_format: str) -> Keeper | None:
+    settings = wiring.console_settings(config)
+    return None if settings is None else Keeper(settings, log_format)
 
 
-def _say_who_is_shut_out(config: Config, apps: Mapping[str, str]) -> None:
-    if config.listen.prism and not apps:
-        logger.warning(
-            "prism refuses everyone, because there are no apps: "
-            "add one with 'headwater app add NAME'"
-        )
-    console = config.listen.console
-    exposed = console is not None and not is_loopback(console.host)
-    if exposed and not Users(config.data / USERS_FILE).all():
-        logger.warning(
-            "the console has no users, so nobody may use it: add one with 'headwater user add NAME'"
-        )
-    if config.listen.crystal and not config.crystal.secret_key:
-        logger.warning(
-            "crystal is off, because it has no secret: set [crystal] secret_key "
-            "or HEADWATER_CRYSTAL_SECRET_KEY"
-        )
+def _declare_queues_of(broker: Broker, services: Mapping[str, Service], app: str) -> None:
+    """Let the queues exist that an app has from now on, if they do not yet."""
+    for service in services.values():
+        for queue in service.queues_of_app(app):
+            broker.queue(queue)
 
 
 async def serve(config: Config, announce: Callable[[Server], None], log_format: str) -> None:
@@ -194,19 +217,6 @@ def run(config: Config, announce: Callable[[Server], None], log_format: str = "t
     gc.set_threshold(100_000, 20, 100)
     with asyncio.Runner(loop_factory=loop_factory(config.loop)) as runner:
         runner.run(serve(config, announce, log_format))
-
-
-def loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed, unless the configuration says otherwise."""
-    if choice == "asyncio":
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        if choice == "uvloop":
-            raise
-        return None
-    return uvloop.new_event_loop
 
 
 def _allow_many_files() -> None:

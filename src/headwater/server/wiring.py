@@ -2,59 +2,57 @@
 
 import ssl
 from collections.abc import Mapping
-from typing import Any
 
 from headwater import flight
 from headwater.config import Config
 from headwater.console import settings as console
 from headwater.errors import ConfigError
 from headwater.log.embedded.engine import Settings
-from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
+from headwater.protocols.base import Service
 from headwater.queue_spec import QueueSpec
+from headwater.registry import REGISTRY
 from headwater.transport.tcp import Bounds
 
 
 def log_settings(config: Config) -> Settings:
     log = config.log
     return Settings(
-        log.sync, log.sync_interval, log.segment_bytes, log.retention_bytes, log.retention_age
+        sync=log.sync,
+        sync_interval=log.sync_interval,
+        segment_bytes=log.segment_bytes,
+        retention_bytes=log.retention_bytes,
+        retention_age=log.retention_age,
     )
 
 
 def bounds(config: Config) -> Bounds:
     limits = config.limits
     return Bounds(
-        limits.connections,
-        limits.message_bytes,
-        limits.topic_bytes,
-        limits.output_buffer_bytes,
-        limits.handshake_seconds,
+        connections=limits.connections,
+        message_bytes=limits.message_bytes,
+        topic_bytes=limits.topic_bytes,
+        output_buffer_bytes=limits.output_buffer_bytes,
+        handshake_seconds=limits.handshake_seconds,
     )
 
 
-def protocol_settings(config: Config, apps: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of each protocol. `apps` may change while the broker runs."""
+def services(config: Config, apps: dict[str, str]) -> dict[str, Service]:
+    """Each protocol as the broker serves it. `apps` are the secrets of those that may connect: the
+    protocols add those of the configuration, and more may come and go while the broker runs."""
     return {
-        psmb.NAME: psmb.Settings(config.psmb.keepalive_seconds, config.psmb.keepalive_misses),
-        bmtp.NAME: bmtp.Settings(
-            config.bmtp.dialect,
-            config.bmtp.envelope,
-            config.bmtp.delivery,
-            config.bmtp.channels,
-            config.bmtp.idle_seconds,
-        ),
-        bpsp.NAME: bpsp.Settings(),
-        prism.NAME: prism.Settings(
-            apps,
-            {f"{queue.app}/{queue.name}": queue for queue in config.prism.queues},
-            config.prism.numeric_tags,
-            config.prism.sign_seconds,
-            config.prism.prefetch,
-            config.prism.ack_seconds,
-            config.prism.max_deliveries,
-        ),
-        crystal.NAME: crystal.Settings(config.crystal.secret_key or ""),
+        name: protocol.serve(config.settings_of(name), apps) for name, protocol in REGISTRY.items()
     }
+
+
+def repeat_seconds(services: Mapping[str, Service]) -> float:
+    """How long the broker recognises what is published again: as long as any protocol needs."""
+    return max(each.repeat_seconds for each in services.values())
+
+
+def queue_spec(services: Mapping[str, Service], name: str) -> QueueSpec | None:
+    """The specification of a queue that is known by name only."""
+    service = services.get(name.partition("/")[0])
+    return None if service is None else service.queue_spec(name)
 
 
 def flight_settings(config: Config) -> flight.Settings | None:
@@ -62,13 +60,13 @@ def flight_settings(config: Config) -> flight.Settings | None:
     if address is None:
         return None
     return flight.Settings(
-        address.host,
-        address.port,
-        config.flight.token,
-        config.tls.certificate if address.secure else None,
-        config.tls.key if address.secure else None,
-        config.limits.message_bytes,
-        config.limits.topic_bytes,
+        host=address.host,
+        port=address.port,
+        token=config.flight.token,
+        certificate=config.tls.certificate if address.secure else None,
+        key=config.tls.key if address.secure else None,
+        message_bytes=config.limits.message_bytes,
+        topic_bytes=config.limits.topic_bytes,
     )
 
 
@@ -77,22 +75,14 @@ def console_settings(config: Config) -> console.Settings | None:
     if address is None:
         return None
     return console.Settings(
-        config.data,
-        address.host,
-        address.port,
-        config.console.names,
-        config.console.session_hours,
-        config.tls.certificate if address.secure else None,
-        config.tls.key if address.secure else None,
+        data=config.data,
+        host=address.host,
+        port=address.port,
+        names=config.console.names,
+        session_hours=config.console.session_hours,
+        certificate=config.tls.certificate if address.secure else None,
+        key=config.tls.key if address.secure else None,
     )
-
-
-def queue_spec(settings: Mapping[str, Any], name: str) -> QueueSpec | None:
-    """The specification of a queue that is known by name only."""
-    protocol = REGISTRY.get(name.partition("/")[0])
-    if protocol is None or protocol.queue_spec is None:
-        return None
-    return protocol.queue_spec(settings[protocol.name], name)
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:

@@ -1,20 +1,27 @@
-"""BMTP as a pure codec: wire.py has the packets, server.py and client.py the two sides."""
+"""BMTP. wire.py has the packets, server.py and client.py the two sides."""
 
-from headwater.protocols.bmtp.client import Client
-from headwater.protocols.bmtp.delivering import SKIPS
-from headwater.protocols.bmtp.names import Channels
-from headwater.protocols.bmtp.server import ServerSession, Settings, spec_of
-from headwater.protocols.bmtp.wire import NAME, Delivery, Dialect, EnvelopeName
+from headwater.protocols.bmtp.settings import BmtpSettings, check
+from headwater.protocols.entry import Protocol
 
-__all__ = [
-    "NAME",
-    "SKIPS",
-    "Channels",
-    "Client",
-    "Delivery",
-    "Dialect",
-    "EnvelopeName",
-    "ServerSession",
-    "Settings",
-    "spec_of",
-]
+
+def _recognise(data: bytes) -> bool | None:
+    """CONN: its type and the version in the first byte, then "BMTP"."""
+    if (data and data[0] >> 4 != 1) or not b"BM".startswith(data[1:3]):
+        return False
+    return True if len(data) >= 3 else None
+
+
+PROTOCOL = Protocol(
+    name="bmtp",
+    title="BMTP",
+    port=1039,
+    colour="#3d9c6c",
+    settings=BmtpSettings,
+    check=check,
+    service="headwater.protocols.bmtp.server:BmtpService",
+    client="headwater.protocols.bmtp.asyncio_client:BmtpClient",
+    recognise=_recognise,
+    subscribes_to="a channel (42 or bmtp/42)",
+    configures_clients=True,
+    acknowledges=True,
+)

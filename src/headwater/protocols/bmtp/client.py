@@ -25,6 +25,7 @@ from headwater.protocols.bmtp.envelope import (
     open_delivered,
 )
 from headwater.protocols.bmtp.names import Channels, parse_channel
+from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
 from headwater.protocols.bmtp.window import Window
 from headwater.protocols.bmtp.wire import (
     A_DISCONN,
@@ -46,8 +47,6 @@ from headwater.protocols.bmtp.wire import (
     SUBACK,
     TYPES,
     UNSUPPORTED_VERSION,
-    Dialect,
-    EnvelopeName,
     encode_pubs,
     header_size,
     pubacks,
@@ -71,7 +70,7 @@ def _nothing() -> None:
     pass
 
 
-class Client(ClientSession):
+class BmtpClientSession(ClientSession):
     """The client's side.
 
     PUB and SUB are answered in the order in which they were sent. `freed` is called when a PUBACK

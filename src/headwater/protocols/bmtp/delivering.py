@@ -8,13 +8,13 @@ import logging
 from collections.abc import Sequence
 
 from headwater.message import AT_MOST_ONCE, EXACTLY_ONCE, Batch, Run
+from headwater.protocols.base import ServiceCounter
 from headwater.protocols.bmtp.envelope import binary_bodies, json_bodies, producer_of
+from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
 from headwater.protocols.bmtp.wire import (
     MOST_PACKET_BYTES,
     NAME,
     PUB,
-    Dialect,
-    EnvelopeName,
     encode_pubs,
     header_size,
 )
@@ -25,20 +25,17 @@ MOST_TOLD_TOPICS = 1000
 
 
 class Skips:
-    """Messages that were too large for a packet, of all connections."""
+    """Messages that were too large for a packet, of all connections of a broker."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.counter = ServiceCounter("bmtp_skipped_messages", "Messages too large for a packet.")
         self._told: set[str] = set()
 
     def add(self, topic: str, count: int) -> None:
-        self.count += count
+        self.counter.count += count
         if topic not in self._told and len(self._told) < MOST_TOLD_TOPICS:
             self._told.add(topic)
             logger.warning("a message on %s is too large for BMTP and was skipped", topic)
-
-
-SKIPS = Skips()
 
 
 def qos_of(run: Run) -> int:
@@ -49,7 +46,8 @@ def qos_of(run: Run) -> int:
 
 
 class Delivering:
-    def __init__(self, dialect: Dialect, envelope: EnvelopeName) -> None:
+    def __init__(self, dialect: Dialect, envelope: EnvelopeName, skips: Skips) -> None:
+        self._skips = skips
         self._dialect: Dialect = dialect
         self._envelope: EnvelopeName = envelope
         self.skipped = 0
@@ -70,7 +68,7 @@ class Delivering:
         if len(sent) == len(offsets):
             return run.remember(variant, packets), offsets
         self.skipped += len(offsets) - len(sent)
-        SKIPS.add(run.topic, len(offsets) - len(sent))
+        self._skips.add(run.topic, len(offsets) - len(sent))
         return packets, sent
 
     def _bodies(

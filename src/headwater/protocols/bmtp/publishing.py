@@ -16,6 +16,7 @@ from headwater.protocols.base import LONGEST_COLUMNS, TILED, Terms
 from headwater.protocols.bmtp.envelope import PRODUCER, Origin
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.reader import reader_of
+from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
 from headwater.protocols.bmtp.wire import (
     DONE,
     DUP,
@@ -26,8 +27,6 @@ from headwater.protocols.bmtp.wire import (
     QOS_BITS,
     QOS_HEADERS,
     STATUS_OF,
-    Dialect,
-    EnvelopeName,
     count_alike,
     header_size,
     pubacks,

@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from headwater.protocols.bmtp.envelope import Origin, open_binary, open_data, open_json
-from headwater.protocols.bmtp.wire import MOST_PACKET_BYTES, U32, EnvelopeName
+from headwater.protocols.bmtp.settings import EnvelopeName
+from headwater.protocols.bmtp.wire import MOST_PACKET_BYTES, U32
 
 MOST_SHAPES = 64
 # What surrounds the data is remembered up to this size.

@@ -17,8 +17,7 @@ ends the connection without words, for the document has none.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from headwater import topics
@@ -26,10 +25,11 @@ from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Re
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
-from headwater.protocols.base import Intake, Session, Terms
-from headwater.protocols.bmtp.delivering import Delivering, qos_of
+from headwater.protocols.base import Intake, Service, ServiceCounter, Session, Terms
+from headwater.protocols.bmtp.delivering import Delivering, Skips, qos_of
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.publishing import Publishing
+from headwater.protocols.bmtp.settings import BmtpSettings
 from headwater.protocols.bmtp.window import Key, Window
 from headwater.protocols.bmtp.wire import (
     A_DISCONN,
@@ -53,9 +53,6 @@ from headwater.protocols.bmtp.wire import (
     UNAVAILABLE,
     UNSUPPORTED_VERSION,
     VERSION,
-    Delivery,
-    Dialect,
-    EnvelopeName,
     connack,
     pubacks,
     suback,
@@ -69,61 +66,56 @@ _PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
 Step = tuple[int, Command | None] | int
 
 
-class State(Enum):
+class BmtpState(Enum):
     CONNECTING = 1
     CONNECTED = 2
     CLOSED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    dialect: Dialect = "document"
-    envelope: EnvelopeName = "json"
-    delivery: Delivery = "broadcast"
-    #: Topics of channels that are not to have the usual one.
-    channels: Mapping[int, str] = field(default_factory=dict)
-    idle_seconds: float = 60.0
-    names: Channels = field(init=False, repr=False, compare=False)
+class BmtpService(Service):
+    def __init__(self, settings: BmtpSettings, apps: object = None) -> None:
+        self.settings = settings
+        self.names = Channels(settings.channels)
+        self.skips = Skips()
+        self.repeat_seconds = settings.dedup_seconds
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", Channels(self.channels))
+    def session(self, terms: Terms) -> "BmtpSession":
+        return BmtpSession(terms, self)
 
+    def queue(self, topic: str) -> QueueSpec:
+        """The queue of a channel, which keeps what no subscriber has acknowledged."""
+        shared = self.settings.delivery == "balanced"
+        return QueueSpec(f"{NAME}/{topic}", (LevelFilter.exact(topic),), shared, from_start=True)
 
-DEFAULTS = Settings()
+    def queue_spec(self, name: str) -> QueueSpec:
+        return self.queue(name.removeprefix(f"{NAME}/"))
 
-
-def queue_spec(settings: Settings, topic: str) -> QueueSpec:
-    """The queue of a channel, which keeps what no subscriber has acknowledged."""
-    shared = settings.delivery == "balanced"
-    return QueueSpec(f"{NAME}/{topic}", (LevelFilter.exact(topic),), shared, from_start=True)
-
-
-def spec_of(settings: Settings, name: str) -> QueueSpec | None:
-    """The queue that the broker knows by this name."""
-    return queue_spec(settings, name.removeprefix(f"{NAME}/"))
+    def counters(self) -> Sequence[ServiceCounter]:
+        return (self.skips.counter,)
 
 
-class ServerSession(Session):
+class BmtpSession(Session):
     """The broker's side."""
 
     protocol = NAME
 
     sending_is_life = True
 
-    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
-        self.state = State.CONNECTING
+    def __init__(self, terms: Terms, service: BmtpService) -> None:
+        settings = service.settings
+        self.state = BmtpState.CONNECTING
         self.idle_after = settings.idle_seconds
         self._terms = terms
-        self._settings = settings
+        self._service = service
         self._intake = Intake()
         self._window = Window()
-        self._publishing = Publishing(terms, settings.dialect, settings.envelope, settings.names)
-        self._delivering = Delivering(settings.dialect, settings.envelope)
+        self._publishing = Publishing(terms, settings.dialect, settings.envelope, service.names)
+        self._delivering = Delivering(settings.dialect, settings.envelope, service.skips)
         self._acknowledged: dict[Key, list[int]] = {}
 
     @property
     def established(self) -> bool:  # type: ignore[override]
-        return self.state is State.CONNECTED
+        return self.state is BmtpState.CONNECTED
 
     @property
     def skipped(self) -> int:
@@ -133,9 +125,9 @@ class ServerSession(Session):
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
         position = 0
-        while position < len(data) and self.state is not State.CLOSED:
+        while position < len(data) and self.state is not BmtpState.CLOSED:
             try:
-                if self.state is State.CONNECTED and data[position] >> 4 == PUB:
+                if self.state is BmtpState.CONNECTED and data[position] >> 4 == PUB:
                     position, need = yield from self._publishing.read(data, position)
                     step: Step = need or (position, None)
                 else:
@@ -179,16 +171,16 @@ class ServerSession(Session):
         return Respond(pubacks(STATUS_OF[error.code], streams))
 
     def idle(self, position: int) -> Command | None:
-        return self._end(A_DISCONN, f"nothing was sent for {self._settings.idle_seconds} seconds")
+        return self._end(A_DISCONN, f"nothing was sent for {self.idle_after} seconds")
 
     def farewell(self, error: HeadwaterError) -> bytes:
-        state, self.state = self.state, State.CLOSED
-        if state is State.CONNECTING:
+        state, self.state = self.state, BmtpState.CLOSED
+        if state is BmtpState.CONNECTING:
             return connack(UNAVAILABLE)
-        return A_DISCONN if state is State.CONNECTED else b""
+        return A_DISCONN if state is BmtpState.CONNECTED else b""
 
     def _read_packet(self, data: bytes, position: int) -> Step:
-        if self.state is State.CONNECTING:
+        if self.state is BmtpState.CONNECTING:
             return self._read_conn(data, position)
         kind = data[position] >> 4
         reader = _READERS.get(kind)
@@ -210,7 +202,7 @@ class ServerSession(Session):
             return position, self._end(
                 connack(UNSUPPORTED_VERSION), f"version {version} is not supported"
             )
-        self.state = State.CONNECTED
+        self.state = BmtpState.CONNECTED
         return position + len(HELLO), Respond(connack(DONE))
 
     def _read_sub(self, data: bytes, position: int) -> Step:
@@ -221,10 +213,10 @@ class ServerSession(Session):
 
     def _consume(self, channel: int) -> Command:
         try:
-            topic = topics.check(self._settings.names.topic(channel), self._terms.topic_bytes)
+            topic = topics.check(self._service.names.topic(channel), self._terms.topic_bytes)
         except Refusal:
             return Respond(suback(NOT_PERMITTED, channel))
-        queue = queue_spec(self._settings, topic)
+        queue = self._service.queue(topic)
         return Consume((str(channel), ""), queue, suback(DONE, channel))
 
     def _read_puback(self, data: bytes, position: int) -> Step:
@@ -252,14 +244,14 @@ class ServerSession(Session):
         return position, self._end(b"", "the client said DISCONN")
 
     def _end(self, answer: bytes, reason: str) -> Close:
-        self.state = State.CLOSED
+        self.state = BmtpState.CLOSED
         return Close(answer, reason)
 
 
-_READERS: dict[int, Callable[[ServerSession, bytes, int], Step]] = {
-    SUB: ServerSession._read_sub,
-    PUBACK: ServerSession._read_puback,
-    PING: ServerSession._read_ping,
-    PINGACK: ServerSession._read_pingack,
-    DISCONN: ServerSession._read_disconn,
+_READERS: dict[int, Callable[[BmtpSession, bytes, int], Step]] = {
+    SUB: BmtpSession._read_sub,
+    PUBACK: BmtpSession._read_puback,
+    PING: BmtpSession._read_ping,
+    PINGACK: BmtpSession._read_pingack,
+    DISCONN: BmtpSession._read_disconn,
 }

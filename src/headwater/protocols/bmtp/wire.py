@@ -17,18 +17,15 @@ long as its length field could say. In the dialect "bitmq", a PUB with QoS 0 has
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
-from typing import Literal
 
 from headwater.errors import Code
 from headwater.message import AT_MOST_ONCE, EXACTLY_ONCE, Headers
-from headwater.protocols.base import TILED, alike
+from headwater.protocols.base import TILED, alike, with_headers
+from headwater.protocols.bmtp.settings import Dialect
 
 NAME = "bmtp"
-
-Dialect = Literal["document", "bitmq"]
-EnvelopeName = Literal["json", "binary"]
-Delivery = Literal["broadcast", "balanced"]
 
 #: Message types, the upper half of a packet's first byte.
 CONN, CONNACK, PUB, PUBACK, SUB, SUBACK, PING, PINGACK, DISCONN = 1, 2, 3, 4, 5, 6, 12, 13, 14
@@ -103,13 +100,8 @@ def pubacks(status: int, streams: bytes) -> bytes:
 def encode_pubs(first: int, bodies: Sequence[bytes], header: int) -> bytes:
     """A PUB for each body; the stream ids, where there are any, are 0."""
     if header == 4:
-        heads = {size: _WITH_STREAM.pack(first, 0, size) for size in set(map(len, bodies))}
-    else:
-        heads = {size: _WITHOUT_STREAM.pack(first, size) for size in set(map(len, bodies))}
-    if len(heads) == 1:
-        (head,) = heads.values()
-        return head + head.join(bodies)
-    return b"".join([part for body in bodies for part in (heads[len(body)], body)])
+        return with_headers(bodies, partial(_WITH_STREAM.pack, first, 0))
+    return with_headers(bodies, partial(_WITHOUT_STREAM.pack, first))
 
 
 def with_streams(pubs: bytes, first: int, streams: bytes) -> bytes:

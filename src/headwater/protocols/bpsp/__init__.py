@@ -1,44 +1,22 @@
-"""BPSP as a pure codec: wire.py has the bytes, server.py and client.py the two sides."""
+"""BPSP. wire.py has the bytes, server.py and client.py the two sides."""
 
-from headwater.protocols.bpsp.client import Client
-from headwater.protocols.bpsp.server import ServerSession, Settings
-from headwater.protocols.bpsp.wire import (
-    ACK,
-    CONNECT,
-    DEFAULT_TAG,
-    ECHO,
-    ERR,
-    INFO,
-    MSG,
-    NAME,
-    OK,
-    PUB,
-    STATUS_OF,
-    SUB,
-    UNSUB,
-    format_headers,
-    frame,
-    parse_headers,
+from headwater.protocols.entry import Protocol
+
+
+def _recognise(data: bytes) -> bool | None:
+    """A frame begins with a length, which may be anything. None looks like the beginning of another
+    protocol: its third byte is an opcode, and those are small."""
+    return True if len(data) >= 3 else None
+
+
+PROTOCOL = Protocol(
+    name="bpsp",
+    title="BPSP",
+    port=29010,
+    colour="#d08a1d",
+    service="headwater.protocols.bpsp.server:BpspService",
+    client="headwater.protocols.bpsp.asyncio_client:BpspClient",
+    recognise=_recognise,
+    generality=2,
+    subscribes_to="a pattern with + and *",
 )
-
-__all__ = [
-    "ACK",
-    "CONNECT",
-    "DEFAULT_TAG",
-    "ECHO",
-    "ERR",
-    "INFO",
-    "MSG",
-    "NAME",
-    "OK",
-    "PUB",
-    "STATUS_OF",
-    "SUB",
-    "UNSUB",
-    "Client",
-    "ServerSession",
-    "Settings",
-    "format_headers",
-    "frame",
-    "parse_headers",
-]

@@ -46,7 +46,7 @@ def _writable(topic: str) -> str:
     return topic
 
 
-class Client(ClientSession):
+class BpspClientSession(ClientSession):
     """The client's side. Requests ask for an answer, so the open ones are settled in order."""
 
     def __init__(self, message_bytes: int) -> None:

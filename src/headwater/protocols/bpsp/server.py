@@ -22,7 +22,7 @@ from headwater.commands import (
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import ONE_LEVEL, REST, LevelFilter
 from headwater.message import Batch, Headers, Run, Tiles
-from headwater.protocols.base import TILED, Intake, Session, Terms, alike
+from headwater.protocols.base import TILED, Intake, Service, Session, Terms, alike, with_headers
 from headwater.protocols.bpsp.wire import (
     ACK,
     CONNECT,
@@ -62,7 +62,7 @@ _REMEMBERED_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BpspRequest:
     """A client's frame up to its data: publishers repeat it, so it is parsed once."""
 
     opcode: int
@@ -79,25 +79,25 @@ class Request:
         return bool(self.flag & ACK)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Nothing to choose, so far."""
+class BpspService(Service):
+    def __init__(self, settings: object = None, apps: object = None) -> None:
+        """There is nothing to choose, and nothing to share."""
+
+    def session(self, terms: Terms) -> "BpspSession":
+        return BpspSession(terms)
 
 
-DEFAULTS = Settings()
-
-
-class ServerSession(Session):
+class BpspSession(Session):
     """The broker's side."""
 
     protocol = NAME
 
-    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._intake = Intake()
         self._closed = False
         self._publisher = self._known_as = terms.peer
-        self._requests: dict[bytes, Request] = {}
+        self._requests: dict[bytes, BpspRequest] = {}
 
     def greet(self) -> bytes:
         about = (
@@ -141,7 +141,7 @@ class ServerSession(Session):
             request, count = command.request, len(command.run)
         else:
             request, count = getattr(command, "request", None), 1
-        if not isinstance(request, Request) or not request.wants_answer:
+        if not isinstance(request, BpspRequest) or not request.wants_answer:
             return None
         return Respond(_error(error, request.headers) * count)
 
@@ -185,7 +185,7 @@ class ServerSession(Session):
             return end, self._refused(request, error)
 
     def _publish(
-        self, request: Request, data: bytes, position: int, body: int, end: int
+        self, request: BpspRequest, data: bytes, position: int, body: int, end: int
     ) -> tuple[int, Command]:
         payloads, position = self._read_payloads(data, position, body, end)
         run = Run(
@@ -222,7 +222,7 @@ class ServerSession(Session):
             end = body + DATA_SIZE.unpack_from(data, position + 4)[0]
         return payloads, position
 
-    def _connect(self, request: Request) -> Command:
+    def _connect(self, request: BpspRequest) -> Command:
         headers = dict(request.headers)
         name = headers.get("x-username") or headers.get("x-usename", "")
         if len(name) > self._terms.topic_bytes:
@@ -230,17 +230,17 @@ class ServerSession(Session):
         self._known_as, self._publisher = self._publisher, name or self._terms.peer
         return Identify(self._publisher, headers.get("x-password", ""), request.ok, request)
 
-    def _subscribe(self, request: Request) -> Command:
+    def _subscribe(self, request: BpspRequest) -> Command:
         key = (request.topic, request.tag)
         return Subscribe(key, LevelFilter.parse(request.topic), request.ok, None, request)
 
-    def _unsubscribe(self, request: Request) -> Command:
+    def _unsubscribe(self, request: BpspRequest) -> Command:
         return Unsubscribe((request.topic, request.tag), request.ok, request)
 
-    def _refused(self, request: Request, error: Refusal) -> Command | None:
+    def _refused(self, request: BpspRequest, error: Refusal) -> Command | None:
         return Respond(_error(error, request.headers)) if request.wants_answer else None
 
-    def _request(self, prefix: bytes) -> Request:
+    def _request(self, prefix: bytes) -> BpspRequest:
         """The request that begins with these bytes (opcode, flag, headers)."""
         request = self._requests.get(prefix)
         if request is None:
@@ -251,17 +251,17 @@ class ServerSession(Session):
                 self._requests[prefix] = request
         return request
 
-    def _parse_request(self, prefix: bytes) -> Request:
+    def _parse_request(self, prefix: bytes) -> BpspRequest:
         opcode, flag = prefix[0], prefix[1]
         headers: Headers = ()
         try:
             headers = parse_headers(prefix[2:])
             topic, tag = self._check(opcode, dict(headers), len(prefix) - 2)
         except Refusal as error:
-            return Request(opcode, flag, headers, error=error)
+            return BpspRequest(opcode, flag, headers, error=error)
         ok = _answer(OK, 200, headers, b"") if flag & ACK else b""
         published = tuple(pair for pair in headers if pair[0] not in _BROKERS_OWN)
-        return Request(opcode, flag, headers, topic, tag, published, ok)
+        return BpspRequest(opcode, flag, headers, topic, tag, published, ok)
 
     def _check(self, opcode: int, headers: dict[str, str], size: int) -> tuple[str, str]:
         if opcode == CONNECT:
@@ -277,10 +277,10 @@ class ServerSession(Session):
         return topic, tag
 
 
-_HANDLERS: dict[int, Callable[[ServerSession, Request], Command]] = {
-    CONNECT: ServerSession._connect,
-    SUB: ServerSession._subscribe,
-    UNSUB: ServerSession._unsubscribe,
+_HANDLERS: dict[int, Callable[[BpspSession, BpspRequest], Command]] = {
+    CONNECT: BpspSession._connect,
+    SUB: BpspSession._subscribe,
+    UNSUB: BpspSession._unsubscribe,
 }
 
 
@@ -291,14 +291,7 @@ def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
         published = format_headers(run.headers)
         if len(headers) + len(published) <= HEADERS_LIMIT:
             headers += published
-    payloads = list(run.payloads)
-    prefixes = {
-        size: FIXED.pack(len(headers), MSG, 0, size) + headers for size in set(map(len, payloads))
-    }
-    if len(prefixes) == 1:
-        (prefix,) = prefixes.values()
-        return prefix + prefix.join(payloads)
-    return b"".join([part for body in payloads for part in (prefixes[len(body)], body)])
+    return with_headers(run.payloads, lambda size: FIXED.pack(len(headers), MSG, 0, size) + headers)
 
 
 # A publisher that sends one message at a time would pay for building the same text each time.

@@ -1,21 +1,26 @@
-"""CrystalConnector as a pure codec: crystal.proto has its messages, wire.py the bytes of those that
+"""CrystalConnector, on WebSocket. crystal.proto has its messages, wire.py the bytes of those that
 are many, names.py what a channel is called elsewhere, server.py and client.py the two sides."""
 
-from headwater.protocols.crystal.client import Client
-from headwater.protocols.crystal.crystal_pb2 import ALL, INCOMING, NONE, OUTGOING
-from headwater.protocols.crystal.names import channel_of, topic_of
-from headwater.protocols.crystal.server import ServerSession, Settings
-from headwater.protocols.crystal.wire import NAME
+from functools import partial
 
-__all__ = [
-    "ALL",
-    "INCOMING",
-    "NAME",
-    "NONE",
-    "OUTGOING",
-    "Client",
-    "ServerSession",
-    "Settings",
-    "channel_of",
-    "topic_of",
-]
+from headwater.protocols.crystal.settings import CrystalSettings
+from headwater.protocols.entry import Protocol
+from headwater.protocols.recognition import begins
+
+#: What a client does with a channel; crystal.proto has the same numbers.
+NONE, INCOMING, OUTGOING, ALL = range(4)
+
+PROTOCOL = Protocol(
+    name="crystal",
+    title="CrystalConnector",
+    port=33927,
+    colour="#cf5b7f",
+    settings=CrystalSettings,
+    service="headwater.protocols.crystal.server:CrystalService",
+    client="headwater.protocols.crystal.asyncio_client:CrystalClient",
+    recognise=partial(begins, magic=b"GET"),
+    generality=1,
+    subscribes_to="a topic",
+    credentials="crystal://secret@host or HEADWATER_CRYSTAL_SECRET_KEY",
+    configures_clients=True,
+)

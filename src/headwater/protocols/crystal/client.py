@@ -32,7 +32,7 @@ _REFUSALS = {
 }
 
 
-class Client(WebSocketClient):
+class CrystalClientSession(WebSocketClient):
     """The client's side. Each message of ours is answered by a Result, in order."""
 
     def authenticate(

@@ -9,7 +9,6 @@ import hmac
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -26,9 +25,10 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
-from headwater.protocols.base import Terms
+from headwater.protocols.base import Service, Terms
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.protocols.crystal.names import topic_of
+from headwater.protocols.crystal.settings import CrystalSettings
 from headwater.protocols.crystal.wire import (
     NAME,
     SUCCESSFUL,
@@ -48,23 +48,37 @@ AUTHENTICATE_BYTES = 1024 * 1024
 # The beginnings of messages are understood once; so many are remembered.
 _REMEMBERED_STARTS = 1024
 # So many IDs are noted in the log. Whoever makes up more has been noted often enough.
-_MOST_NOTED = 1000
+MOST_NOTED = 1000
+
+OFF = (
+    "crystal is off, because it has no secret: set [crystal] secret_key "
+    "or HEADWATER_CRYSTAL_SECRET_KEY"
+)
 
 _ID = re.compile("[a-z0-9_]+")
-_noted: set[str] = set()
 
 _SUCCESSFUL = frame(BINARY, SUCCESSFUL)
 _DIRECTIONS = frozenset(pb.MessageDirection.values())
 _FAILURES = {error: frame(BINARY, failure(error)) for error in pb.Error.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    #: What clients have to know. Without one, nobody is let in.
-    secret_key: str = ""
+class CrystalService(Service):
+    def __init__(self, settings: CrystalSettings, apps: object = None) -> None:
+        #: What clients have to know. Without one, nobody is let in.
+        self.secret = (settings.secret_key or "").encode()
+        self.off = "" if self.secret else OFF
+        self._noted: set[str] = set()
 
+    def session(self, terms: Terms) -> "CrystalSession":
+        return CrystalSession(terms, self)
 
-DEFAULTS = Settings()
+    def note(self, names: Iterable[str]) -> None:
+        """The document recommends names of a certain form. Others work, and are noted once."""
+        noted = self._noted
+        for name in names:
+            if not _ID.fullmatch(name) and name not in noted and len(noted) < MOST_NOTED:
+                noted.add(name)
+                logger.info("an ID that CrystalConnector does not recommend: %r", name)
 
 
 class _Failure(Exception):
@@ -75,7 +89,7 @@ class _Failure(Exception):
         self.error = error
 
 
-class ServerSession(WebSocketSession):
+class CrystalSession(WebSocketSession):
     """The broker's side."""
 
     protocol = NAME
@@ -83,9 +97,9 @@ class ServerSession(WebSocketSession):
     skip_oversized = True
     check_text = False  # text is not read here at all
 
-    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, terms: Terms, service: CrystalService) -> None:
         super().__init__(terms)
-        self._secret = settings.secret_key.encode()
+        self._service = service
         self._authenticated = False
         self._refused = False  # the last command
         self._client_name = ""
@@ -201,7 +215,8 @@ class ServerSession(WebSocketSession):
         if self._authenticated:
             raise _Failure(pb.AUTHENTICATED)
         request = pb.Authenticate.FromString(data)
-        if not self._secret or not hmac.compare_digest(self._secret, request.secret_key.encode()):
+        secret = self._service.secret
+        if not secret or not hmac.compare_digest(secret, request.secret_key.encode()):
             raise _Failure(pb.UNAUTHENTICATED)
         client = request.client_id.namespace, request.client_id.name
         for name in (topic_of(*client), request.client_name):
@@ -217,7 +232,7 @@ class ServerSession(WebSocketSession):
                 for channel, direction in directions.items()
                 if direction & pb.OUTGOING
             }
-            _note((*client, *(part for channel in directions for part in channel)))
+            self._service.note((*client, *(part for channel in directions for part in channel)))
 
     def _register(
         self, client: Channel, client_name: str, directions: dict[Channel, int]
@@ -249,11 +264,3 @@ class ServerSession(WebSocketSession):
                 raise _Failure(pb.UNKNOWN) from None
             directions[channel] = directions.get(channel, 0) | each.direction
         return directions
-
-
-def _note(names: Iterable[str]) -> None:
-    """The document recommends names of a certain form. Others work, and are noted once."""
-    for name in names:
-        if not _ID.fullmatch(name) and name not in _noted and len(_noted) < _MOST_NOTED:
-            _noted.add(name)
-            logger.info("an ID that CrystalConnector does not recommend: %r", name)

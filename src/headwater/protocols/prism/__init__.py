@@ -1,46 +1,41 @@
-"""Prism Notify as a pure codec on WebSocket.
+"""Prism Notify, on WebSocket.
 
 names.py says what Prism's names are to the broker, signature.py and handshake.py who may connect,
-settings.py what a queue is, wire.py has the bytes, server.py and client.py the two sides.
+service.py what a queue is, wire.py has the bytes, server.py and client.py the two sides.
 """
 
-from headwater.protocols.prism.client import Client, signed_target
-from headwater.protocols.prism.handshake import PATHS
-from headwater.protocols.prism.names import DEFAULT_QUEUE, filter_of, key_of, topic_of
-from headwater.protocols.prism.server import UNKNOWN_TAGS, ServerSession
-from headwater.protocols.prism.settings import QueueSettings, Settings, queue_spec, spec_of
-from headwater.protocols.prism.signature import EXAMPLE_SECRETS, sign
-from headwater.protocols.prism.wire import (
-    BODY_BYTES,
-    COMMAND_BYTES,
-    KEY_BYTES,
-    NAME,
-    ack,
-    consume,
-    publish,
-)
+from headwater.protocols.entry import Protocol
+from headwater.protocols.prism.settings import PrismSettings, check
+from headwater.protocols.recognition import begins, requested_path
 
-__all__ = [
-    "BODY_BYTES",
-    "COMMAND_BYTES",
-    "DEFAULT_QUEUE",
-    "EXAMPLE_SECRETS",
-    "KEY_BYTES",
-    "NAME",
-    "PATHS",
-    "UNKNOWN_TAGS",
-    "Client",
-    "QueueSettings",
-    "ServerSession",
-    "Settings",
-    "ack",
-    "consume",
-    "filter_of",
-    "key_of",
-    "publish",
-    "queue_spec",
-    "sign",
-    "signed_target",
-    "spec_of",
-    "topic_of",
-]
+#: What a client may ask for.
+PATHS = frozenset(("/api/notify", "/platform/notify", "/api/platform/notify"))
+
+
+def _recognise(data: bytes) -> bool | None:
+    is_request = begins(data, b"GET")
+    if not is_request:
+        return is_request
+    path = requested_path(data)
+    return None if path is None else path in PATHS
+
+
+PROTOCOL = Protocol(
+    name="prism",
+    title="Prism Notify",
+    port=8080,
+    colour="#9467c6",
+    settings=PrismSettings,
+    check=check,
+    service="headwater.protocols.prism.service:PrismService",
+    client="headwater.protocols.prism.asyncio_client:PrismClient",
+    recognise=_recognise,
+    subscribes_to="a queue's name or nothing",
+    credentials=(
+        "prism://app:secret@host or HEADWATER_PRISM_CLIENT_ID and HEADWATER_PRISM_CLIENT_SECRET"
+    ),
+    configures_clients=True,
+    nameless_subscriptions=True,
+    acknowledges=True,
+    has_apps=True,
+)

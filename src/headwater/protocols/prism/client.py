@@ -31,7 +31,7 @@ def signed_target(path: str, app: str, secret: str, seconds: int) -> str:
     return f"{path}?{urlencode(query, quote_via=quote)}"
 
 
-class Client(WebSocketClient):
+class PrismClientSession(WebSocketClient):
     """The client's side. Prism has no answers, but a pong answers all that came before its ping."""
 
     def publish(self, topic: str, payloads: Sequence[bytes], headers: Headers = ()) -> bytes:

@@ -8,15 +8,14 @@ import hmac
 from collections.abc import Iterable, Mapping
 
 from headwater.protocols.base import Terms
-from headwater.protocols.prism.settings import Settings
+from headwater.protocols.prism import PATHS
 from headwater.protocols.prism.signature import sign
 from headwater.protocols.websocket import HttpRefusal, Request
 
-PATHS = frozenset(("/api/notify", "/platform/notify", "/api/platform/notify"))
 _MOST_DIGITS = 15  # of a time; more would not be one
 
 
-def admit(request: Request, settings: Settings, terms: Terms) -> str:
+def admit(request: Request, apps: Mapping[str, str], sign_seconds: float, terms: Terms) -> str:
     """The client_id, if the request shows that it comes from that client."""
     if request.path not in PATHS:
         raise HttpRefusal(404, "not_found", "there is nothing here; the path is /api/notify")
@@ -24,13 +23,13 @@ def admit(request: Request, settings: Settings, terms: Terms) -> str:
     client = found.get("client_id", "")
     if not client:
         raise _refused("client_id is missing")
-    secret = settings.apps.get(client, "")
+    secret = apps.get(client, "")
     if "client_secret" in found:
         if not terms.secure:
             raise _refused("client_secret is only accepted inside TLS; sign the request instead")
         proven = _equal(found["client_secret"], secret)
     else:
-        _check_signing(found, settings, terms)
+        _check_signing(found, sign_seconds, terms)
         expected = sign(secret, request.method, request.path, request.headers, request.parameters())
         proven = _equal(found["sign"], expected)
     if not proven or not secret:
@@ -38,7 +37,7 @@ def admit(request: Request, settings: Settings, terms: Terms) -> str:
     return client
 
 
-def _check_signing(found: Mapping[str, str], settings: Settings, terms: Terms) -> None:
+def _check_signing(found: Mapping[str, str], sign_seconds: float, terms: Terms) -> None:
     if found.get("sign_method", "") not in ("", "md5"):
         raise _refused("sign_method has to be md5")
     if not found.get("sign"):
@@ -46,9 +45,9 @@ def _check_signing(found: Mapping[str, str], settings: Settings, terms: Terms) -
     text = found.get("sign_time", "")
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
         raise _refused("sign_time has to be a time in seconds since 1970")
-    if abs(terms.now - int(text)) > settings.sign_seconds:
+    if abs(terms.now - int(text)) > sign_seconds:
         raise _refused(
-            f"sign_time is more than {settings.sign_seconds:g} s away from the broker's time, "
+            f"sign_time is more than {sign_seconds:g} s away from the broker's time, "
             f"{terms.now:.0f}"
         )
 

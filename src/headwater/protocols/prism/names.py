@@ -8,9 +8,6 @@ stands in a key is a `.` in the topic.
 from headwater.filters import BindingFilter, Filter
 from headwater.queue_spec import DEAD
 
-#: What the queue of an empty name is called. Asking for it by this name is the same.
-DEFAULT_QUEUE = "default"
-
 _SWAP = str.maketrans("./", "/.")
 
 

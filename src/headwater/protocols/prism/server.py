@@ -6,7 +6,7 @@ only way to tell a client that one was not taken.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headwater import topics
 from headwater.commands import Acknowledge, Command, Consume, Identify, Publish, Subscription
@@ -14,8 +14,8 @@ from headwater.errors import Code, Refusal
 from headwater.message import Batch, Headers, Run
 from headwater.protocols.base import Terms
 from headwater.protocols.prism import handshake
-from headwater.protocols.prism.names import DEFAULT_QUEUE, topic_of
-from headwater.protocols.prism.settings import Settings, queue_spec
+from headwater.protocols.prism.names import topic_of
+from headwater.protocols.prism.settings import DEFAULT_QUEUE
 from headwater.protocols.prism.wire import (
     ACK,
     BODY_BYTES,
@@ -41,25 +41,15 @@ from headwater.protocols.websocket import (
     frames,
 )
 
-DEFAULTS = Settings()
-
-
-class Tally:
-    """Counts something, of all connections."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
-#: Acknowledgements of messages that were not the client's, or not any more.
-UNKNOWN_TAGS = Tally()
+if TYPE_CHECKING:
+    from headwater.protocols.prism.service import PrismService
 
 Key = tuple[str, str]
 #: What a handler found in the messages: how many of them, and what they ask for.
 Step = tuple[int, Sequence[Command]]
 
 
-class ServerSession(WebSocketSession):
+class PrismSession(WebSocketSession):
     """The broker's side."""
 
     protocol = NAME
@@ -67,19 +57,22 @@ class ServerSession(WebSocketSession):
     #: Deployed clients put commands into text frames, and the sizes in them are not UTF-8.
     check_text = False
 
-    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, terms: Terms, service: "PrismService") -> None:
         super().__init__(terms, COMMAND_BYTES)
-        self._settings = settings
+        self._service = service
         self._body_bytes = min(BODY_BYTES, terms.message_bytes)
         self._client = ""
         self._next_tag = 1
         self._held: dict[bytes, tuple[Key, int]] = {}  # the offset that a tag stands for
-        self._quote = b"" if settings.numeric_tags else b'"'
+        self._quote = b"" if service.settings.numeric_tags else b'"'
         #: Acknowledgements of messages that are not the client's, or not any more.
         self.unknown_tags = 0
 
     def admit(self, request: Request) -> Iterator[Command]:
-        self._client = handshake.admit(request, self._settings, self._terms)
+        service = self._service
+        self._client = handshake.admit(
+            request, service.apps, service.settings.sign_seconds, self._terms
+        )
         yield Identify(self._client)
 
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
@@ -156,7 +149,7 @@ class ServerSession(WebSocketSession):
         command = commands[position]
         name = read_text(command, 1, "queue's name") if len(command) > 1 else ""
         name = name or DEFAULT_QUEUE
-        queue = queue_spec(self._settings, self._client, name)
+        queue = self._service.queue(self._client, name)
         topics.check(queue.dead_topic, self._terms.topic_bytes)
         return position + 1, (Consume((name, ""), queue),)
 
@@ -173,7 +166,7 @@ class ServerSession(WebSocketSession):
             held = self._held.pop(tag, None)
             if held is None:
                 self.unknown_tags += 1
-                UNKNOWN_TAGS.count += 1
+                self._service.unknown_tags.count += 1
             else:
                 settled.setdefault(held[0], []).append(held[1])
         if position == first:
@@ -181,14 +174,14 @@ class ServerSession(WebSocketSession):
         return position, [Acknowledge(key, offsets) for key, offsets in settled.items()]
 
 
-_HANDLERS: dict[bytes, Callable[[ServerSession, list[bytes], int], Step]] = {
-    PUBLISH: ServerSession._publish,
-    CONSUME: ServerSession._consume,
-    ACK: ServerSession._acknowledge,
+_HANDLERS: dict[bytes, Callable[[PrismSession, list[bytes], int], Step]] = {
+    PUBLISH: PrismSession._publish,
+    CONSUME: PrismSession._consume,
+    ACK: PrismSession._acknowledge,
 }
 
 
-def _handler(command: bytes) -> Callable[[ServerSession, list[bytes], int], Step]:
+def _handler(command: bytes) -> Callable[[PrismSession, list[bytes], int], Step]:
     handler = _HANDLERS.get(command[:1])
     if handler is not None:
         return handler

@@ -1,88 +1,103 @@
 """What can be chosen about Prism: apps and their secrets, queues and what they are bound to."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Iterator
 
-from headwater.filters import Filter, LevelFilter
-from headwater.protocols.prism.names import DEFAULT_QUEUE, filter_of, level, topic_of, unlevel
-from headwater.protocols.prism.wire import NAME
-from headwater.queue_spec import DEAD, QueueSpec
+from headwater import units
+from headwater.declare import array, inherited, required, setting, table
+from headwater.protocols.entry import Complaint
 
+_PREFETCH = units.whole_number(1, 65535)
+_ACK_SECONDS = units.number(0.1, 7 * 86400)
+_MAX_DELIVERIES = units.whole_number(1, 1_000_000)
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """What is chosen for one queue; None: as for all of them."""
-
-    bindings: tuple[str, ...] = ()
-    prefetch: int | None = None
-    ack_seconds: float | None = None
-    max_deliveries: int | None = None
-
-    @classmethod
-    def of(cls, found: Any) -> "QueueSettings":
-        """From a table, or from anything that has these attributes."""
-        if isinstance(found, cls):
-            return found
-        if not isinstance(found, Mapping):
-            found = {each.name: getattr(found, each.name, None) for each in fields(cls)}
-        return cls(
-            tuple(found.get("bindings") or ()),
-            found.get("prefetch"),
-            found.get("ack_seconds"),
-            found.get("max_deliveries"),
-        )
+#: What the queue of an empty name is called. Asking for it by this name is the same.
+DEFAULT_QUEUE = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    #: The secret of each client_id. May change while the broker runs: it is asked each time.
-    apps: Mapping[str, str] = field(default_factory=dict)
-    #: By "app/queue", a QueueSettings or what looks like one. The default queue is "app/default",
-    #: or "app/" for short.
-    queues: Mapping[str, Any] = field(default_factory=dict)
-    numeric_tags: bool = False
-    sign_seconds: float = 300.0
-    prefetch: int = 100
-    ack_seconds: float = 60.0
-    max_deliveries: int = 16
+@table
+class PrismApp:
+    client_id: str = required(units.client_id(), "The name of the app.")
+    client_secret: str = required(units.app_secret(), "What the app signs with.")
 
 
-def queue_spec(settings: Settings, app: str, name: str) -> QueueSpec:
-    """A queue of an app. An empty name means the default queue, whose name is `default`."""
-    name = name or DEFAULT_QUEUE
-    chosen = _chosen(settings, app, name)
-    place = f"{level(app)}/{level(name)}"
-    return QueueSpec(
-        name=f"{NAME}/{place}",
-        filters=_filters(name, chosen.bindings),
-        prefetch=_first(chosen.prefetch, settings.prefetch),
-        ack_seconds=_first(chosen.ack_seconds, settings.ack_seconds),
-        max_deliveries=_first(chosen.max_deliveries, settings.max_deliveries),
-        dead_topic=f"{DEAD}/{place}",
+@table
+class PrismQueue:
+    app: str = required(
+        units.client_id(),
+        "The app that it belongs to: one from above, or from `headwater app add`.",
+    )
+    name: str = required(
+        units.text(0, 256), 'The name that clients ask for; "" is the default queue of the app.'
+    )
+    bindings: tuple[str, ...] = setting(
+        units.texts(units.text(1, 256)),
+        [],
+        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Without any, "
+        "the key that is equal to its name, and the default queue every key.",
+    )
+    prefetch: int = inherited(_PREFETCH, "prism.prefetch", "The same as there, for this queue.")
+    ack_seconds: float = inherited(
+        _ACK_SECONDS, "prism.ack_seconds", "The same as there, for this queue."
+    )
+    max_deliveries: int = inherited(
+        _MAX_DELIVERIES, "prism.max_deliveries", "The same as there, for this queue."
     )
 
 
-def spec_of(settings: Settings, name: str) -> QueueSpec | None:
-    """The queue that the broker knows by this name."""
-    parts = name.split("/")
-    return queue_spec(settings, *map(unlevel, parts[1:])) if len(parts) == 3 else None
+@table
+class PrismSettings:
+    numeric_tags: bool = setting(
+        units.boolean(),
+        False,
+        "Whether tags of messages are numbers in JSON, for clients that know no others.",
+    )
+    sign_seconds: float = setting(
+        units.number(1, 86400),
+        300,
+        "How far the time in a signature may be from the broker's clock.",
+    )
+    prefetch: int = setting(
+        _PREFETCH, 100, "How many messages a consumer may have that it has not acknowledged."
+    )
+    ack_seconds: float = setting(
+        _ACK_SECONDS,
+        60,
+        "How long a consumer may take to acknowledge a message before another one gets it.",
+    )
+    max_deliveries: int = setting(
+        _MAX_DELIVERIES,
+        16,
+        "How often a message is delivered before it goes to the dead letters of its queue.",
+    )
+    apps: tuple[PrismApp, ...] = array(
+        PrismApp, "Apps that may connect, besides those that were made with `headwater app add`."
+    )
+    queues: tuple[PrismQueue, ...] = array(
+        PrismQueue, "Queues that exist from the start, or have bindings or limits of their own."
+    )
 
 
-def _chosen(settings: Settings, app: str, name: str) -> QueueSettings:
-    found = settings.queues.get(f"{app}/{name}")
-    if found is None and name == DEFAULT_QUEUE:
-        found = settings.queues.get(f"{app}/")
-    return QueueSettings() if found is None else QueueSettings.of(found)
+def check(settings: PrismSettings, topic_bytes: int) -> Iterator[Complaint]:
+    yield from _apps_with_one_name(settings)
+    yield from _queues_with_one_name(settings)
 
 
-def _filters(name: str, bindings: tuple[str, ...]) -> tuple[Filter, ...]:
-    if bindings:
-        return tuple(filter_of(binding) for binding in dict.fromkeys(bindings))
-    if name == DEFAULT_QUEUE:
-        return (filter_of("#"),)
-    return (LevelFilter.exact(topic_of(name)),)  # as it stands: a name is no pattern
+def _apps_with_one_name(settings: PrismSettings) -> Iterator[Complaint]:
+    names = set()
+    for index, app in enumerate(settings.apps):
+        if app.client_id in names:
+            yield (
+                f"prism.apps[{index}].client_id",
+                f'prism.apps has an app "{app.client_id}" already',
+            )
+        names.add(app.client_id)
 
 
-def _first(chosen: Any, common: Any) -> Any:
-    return common if chosen is None else chosen
+def _queues_with_one_name(settings: PrismSettings) -> Iterator[Complaint]:
+    names = set()
+    for index, queue in enumerate(settings.queues):
+        name = queue.name or DEFAULT_QUEUE  # two names for the one queue that every app has
+        if (queue.app, name) in names:
+            sentence = f'prism.queues has a queue "{name}" of "{queue.app}" already'
+            yield f"prism.queues[{index}].name", sentence
+        names.add((queue.app, name))

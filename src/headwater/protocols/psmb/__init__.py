@@ -1,35 +1,20 @@
-"""PSMB as a pure codec: wire.py has the bytes, server.py and client.py the two sides."""
+"""PSMB. wire.py has the bytes, server.py and client.py the two sides."""
 
-from headwater.protocols.psmb.client import Client
-from headwater.protocols.psmb.server import ServerSession, Settings, State
-from headwater.protocols.psmb.wire import (
-    BAD_COMMAND,
-    BYE,
-    FAILED,
-    NAME,
-    NIL,
-    NOP,
-    OK,
-    UNSUPPORTED,
-    VERSIONS,
-    encode_messages,
-    message_header,
+from functools import partial
+
+from headwater.protocols.entry import Protocol
+from headwater.protocols.psmb.settings import PsmbSettings
+from headwater.protocols.recognition import begins
+
+PROTOCOL = Protocol(
+    name="psmb",
+    title="PSMB",
+    port=13880,
+    colour="#2a8fc4",
+    settings=PsmbSettings,
+    service="headwater.protocols.psmb.server:PsmbService",
+    client="headwater.protocols.psmb.asyncio_client:PsmbClient",
+    recognise=partial(begins, magic=b"PSM"),
+    subscribes_to="a PCRE pattern",
+    durable_subscriptions=True,
 )
-
-__all__ = [
-    "BAD_COMMAND",
-    "BYE",
-    "FAILED",
-    "NAME",
-    "NIL",
-    "NOP",
-    "OK",
-    "UNSUPPORTED",
-    "VERSIONS",
-    "Client",
-    "ServerSession",
-    "Settings",
-    "State",
-    "encode_messages",
-    "message_header",
-]

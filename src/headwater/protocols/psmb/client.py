@@ -46,7 +46,7 @@ def _text(text: str) -> bytes:
     return text.encode("ascii") + b"\0"
 
 
-class Client(ClientSession):
+class PsmbClientSession(ClientSession):
     """The client's side."""
 
     def __init__(self, message_bytes: int, pattern: str = "") -> None:

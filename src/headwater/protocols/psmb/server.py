@@ -20,7 +20,6 @@ position moves.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 from headwater import topics
@@ -37,7 +36,8 @@ from headwater.commands import (
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import RegexFilter
 from headwater.message import Batch, Run, Tiles
-from headwater.protocols.base import Intake, Session, Terms
+from headwater.protocols.base import Intake, Service, Session, Terms
+from headwater.protocols.psmb.settings import PsmbSettings
 from headwater.protocols.psmb.wire import (
     ALLOW_HISTORY,
     BAD_COMMAND,
@@ -68,7 +68,7 @@ MOST_UNPROVEN = 1000  # NOPs that may wait for their NIL
 Step = tuple[int, Command | None] | int
 
 
-class State(IntEnum):
+class PsmbState(IntEnum):
     HANDSHAKE = 1
     MODE = 2
     PUBLISHING = 3
@@ -76,22 +76,21 @@ class State(IntEnum):
     CLOSED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    keepalive_seconds: float = 10.0
-    keepalive_misses: int = 3
+class PsmbService(Service):
+    def __init__(self, settings: PsmbSettings, apps: object = None) -> None:
+        self._settings = settings
+
+    def session(self, terms: Terms) -> "PsmbSession":
+        return PsmbSession(terms, self._settings)
 
 
-DEFAULTS = Settings()
-
-
-class ServerSession(Session):
+class PsmbSession(Session):
     """The broker's side."""
 
     protocol = NAME
 
-    def __init__(self, terms: Terms, settings: Settings = DEFAULTS) -> None:
-        self.state = State.HANDSHAKE
+    def __init__(self, terms: Terms, settings: PsmbSettings) -> None:
+        self.state = PsmbState.HANDSHAKE
         self._terms = terms
         self._settings = settings
         self._intake = Intake()
@@ -103,19 +102,21 @@ class ServerSession(Session):
 
     @property
     def established(self) -> bool:  # type: ignore[override]
-        return self.state in (State.PUBLISHING, State.SUBSCRIBED)
+        return self.state in (PsmbState.PUBLISHING, PsmbState.SUBSCRIBED)
 
     @property
     def idle_after(self) -> float | None:  # type: ignore[override]
         # In version 1 the passive side sends no NOP, and toward a publisher that is the broker.
-        if self.state is State.CLOSED or (self.state is State.PUBLISHING and self._version < 2):
+        if self.state is PsmbState.CLOSED or (
+            self.state is PsmbState.PUBLISHING and self._version < 2
+        ):
             return None
         return self._settings.keepalive_seconds
 
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
         position = 0
-        while position < len(data) and self.state is not State.CLOSED:
+        while position < len(data) and self.state is not PsmbState.CLOSED:
             try:
                 step = _READERS[self.state](self, data, position)
             except ProtocolViolation as violation:
@@ -149,7 +150,7 @@ class ServerSession(Session):
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         if isinstance(command, Advertise | Subscribe):
-            self.state = State.MODE
+            self.state = PsmbState.MODE
             self._durable = False
             return Respond(_failed(error))
         # A message cannot be refused by itself in state III: ending the connection is the only
@@ -163,10 +164,10 @@ class ServerSession(Session):
         return Respond(self._ask(position))
 
     def farewell(self, error: HeadwaterError) -> bytes:
-        state, self.state = self.state, State.CLOSED
-        if state is State.MODE:
+        state, self.state = self.state, PsmbState.CLOSED
+        if state is PsmbState.MODE:
             return _failed(error)
-        return BYE if state in (State.PUBLISHING, State.SUBSCRIBED) else b""
+        return BYE if state in (PsmbState.PUBLISHING, PsmbState.SUBSCRIBED) else b""
 
     # (I) handshake
 
@@ -187,7 +188,7 @@ class ServerSession(Session):
         if options:  # I.2.3
             return position, self._end(b"", f"handshake options {options:#x} are not defined")
         self._version = version
-        self.state = State.MODE
+        self.state = PsmbState.MODE
         return position + 12, Respond(WELCOME)
 
     # (II) choice of mode
@@ -212,7 +213,7 @@ class ServerSession(Session):
         except Refusal as error:
             return end + 1, Respond(_failed(error))
         self._topic = topic
-        self.state = State.PUBLISHING
+        self.state = PsmbState.PUBLISHING
         return end + 1, Advertise(topic, OK)
 
     def _read_sub(self, data: bytes, position: int) -> Step:
@@ -230,7 +231,7 @@ class ServerSession(Session):
             command = self._subscribe(options, data[position + 7 : end], data[end + 1 : stop])
         except Refusal as error:
             return stop, Respond(_failed(error))
-        self.state = State.SUBSCRIBED
+        self.state = PsmbState.SUBSCRIBED
         return stop, command
 
     def _subscribe(self, options: int, pattern: bytes, subscriber: bytes) -> Subscribe:
@@ -283,15 +284,15 @@ class ServerSession(Session):
         return Confirm(self._unproven.popleft()) if self._unproven else None
 
     def _end(self, answer: bytes, reason: str) -> Close:
-        self.state = State.CLOSED
+        self.state = PsmbState.CLOSED
         return Close(answer, reason)
 
 
-_READERS: dict[State, Callable[[ServerSession, bytes, int], Step]] = {
-    State.HANDSHAKE: ServerSession._read_handshake,
-    State.MODE: ServerSession._read_mode,
-    State.PUBLISHING: ServerSession._read_publishing,
-    State.SUBSCRIBED: ServerSession._read_control,
+_READERS: dict[PsmbState, Callable[[PsmbSession, bytes, int], Step]] = {
+    PsmbState.HANDSHAKE: PsmbSession._read_handshake,
+    PsmbState.MODE: PsmbSession._read_mode,
+    PsmbState.PUBLISHING: PsmbSession._read_publishing,
+    PsmbState.SUBSCRIBED: PsmbSession._read_control,
 }
 
 

@@ -8,7 +8,7 @@ from struct import Struct
 
 from headwater.errors import Code, ProtocolViolation
 from headwater.message import Tiles
-from headwater.protocols.base import TILED, alike
+from headwater.protocols.base import TILED, alike, with_headers
 
 NAME = "psmb"
 VERSIONS = (1, 2)
@@ -68,9 +68,4 @@ def message_size(data: bytes, position: int) -> int:
 
 def encode_messages(payloads: Sequence[bytes]) -> bytes:
     """MSG frames for all payloads."""
-    payloads = list(payloads)
-    headers = {size: message_header(size) for size in set(map(len, payloads))}
-    if len(headers) == 1:
-        (header,) = headers.values()
-        return header + header.join(payloads)
-    return b"".join([part for body in payloads for part in (headers[len(body)], body)])
+    return with_headers(payloads, message_header)

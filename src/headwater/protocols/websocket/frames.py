@@ -10,10 +10,11 @@ on) are one frame of at most 125 bytes, and may come between the frames of a mes
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from struct import Struct, iter_unpack
 
 from headwater.errors import HeadwaterError
-from headwater.protocols.base import Intake, alike
+from headwater.protocols.base import Intake, alike, with_headers
 
 try:
     from websockets.speedups import apply_mask
@@ -299,12 +300,7 @@ def frame(opcode: int, payload: bytes = b"") -> bytes:
 
 def frames(opcode: int, payloads: Sequence[bytes]) -> bytes:
     """One frame for each payload."""
-    payloads = list(payloads)
-    headers = {size: header(opcode, size) for size in set(map(len, payloads))}
-    if len(headers) == 1:
-        (only,) = headers.values()
-        return only + only.join(payloads)
-    return b"".join([part for body in payloads for part in (headers[len(body)], body)])
+    return with_headers(payloads, partial(header, opcode))
 
 
 def masked_frame(opcode: int, payload: bytes, key: bytes) -> bytes:

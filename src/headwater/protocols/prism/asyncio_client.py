@@ -5,14 +5,19 @@ before: the pong proves that messages are durable and that a queue is being cons
 """
 
 import asyncio
+import os
 import time
+from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
 from headwater.client.link import Link
+from headwater.client.target import Target
+from headwater.errors import HeadwaterError
 from headwater.message import Headers
-from headwater.protocols import prism
+from headwater.protocols.prism import PROTOCOL
+from headwater.protocols.prism import codec as prism
 
-DEFAULT_PORT = 8080
+DEFAULT_PORT = PROTOCOL.port
 
 
 class PrismClient(Client):
@@ -31,8 +36,22 @@ class PrismClient(Client):
         self._app, self._secret, self._queue = app, secret, queue
         self._path, self._user_agent = path, user_agent
         self._consumed: dict[str, None] = {}
-        self._codec = prism.Client(MESSAGE_BYTES)
+        self._codec = prism.PrismClientSession(MESSAGE_BYTES)
         self._link = Link(host, port, self._new_codec, self._introduce, self._inbox)
+
+    @classmethod
+    def from_target(cls, target: Target, settings: prism.PrismSettings) -> Self:
+        known = {app.client_id: app.client_secret for app in settings.apps}
+        environ = os.environ
+        app = target.user or environ.get("HEADWATER_PRISM_CLIENT_ID") or next(iter(known), "")
+        given = target.password or environ.get("HEADWATER_PRISM_CLIENT_SECRET")
+        secret = given or known.get(app)
+        if not app or not secret:
+            raise HeadwaterError(
+                "Prism wants a client_id and its secret: write prism://client_id:secret@host, or "
+                "set HEADWATER_PRISM_CLIENT_ID and HEADWATER_PRISM_CLIENT_SECRET"
+            )
+        return cls(*target.address, app=app, secret=secret)
 
     async def open(self) -> None:
         await self._link.open()
@@ -56,9 +75,9 @@ class PrismClient(Client):
         await self._link.request(self._codec.consume(queue) + self._codec.ping())
         self._consumed[queue] = None
 
-    def _new_codec(self) -> prism.Client:
+    def _new_codec(self) -> prism.PrismClientSession:
         """Each connection proves its own handshake."""
-        self._codec = prism.Client(MESSAGE_BYTES)
+        self._codec = prism.PrismClientSession(MESSAGE_BYTES)
         return self._codec
 
     async def _introduce(self, link: Link) -> None:

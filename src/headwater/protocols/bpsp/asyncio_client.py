@@ -1,13 +1,16 @@
 """A BPSP client: one link for everything."""
 
 import asyncio
+from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
 from headwater.client.link import Link
+from headwater.client.target import Target
 from headwater.message import Headers
-from headwater.protocols import bpsp
+from headwater.protocols.bpsp import PROTOCOL
+from headwater.protocols.bpsp import codec as bpsp
 
-DEFAULT_PORT = 29010
+DEFAULT_PORT = PROTOCOL.port
 
 
 class BpspClient(Client):
@@ -22,11 +25,15 @@ class BpspClient(Client):
     ) -> None:
         super().__init__(host, port)
         self._user, self._password, self._echo = user, password, echo
-        self._codec = bpsp.Client(MESSAGE_BYTES)
+        self._codec = bpsp.BpspClientSession(MESSAGE_BYTES)
         self._subscriptions: dict[tuple[str, str], None] = {}
         self._link = Link(
-            host, port, lambda: bpsp.Client(MESSAGE_BYTES), self._introduce, self._inbox
+            host, port, lambda: bpsp.BpspClientSession(MESSAGE_BYTES), self._introduce, self._inbox
         )
+
+    @classmethod
+    def from_target(cls, target: Target, settings: object) -> Self:
+        return cls(*target.address, user=target.user, password=target.password)
 
     async def open(self) -> None:
         await self._link.open()

@@ -6,17 +6,21 @@ subscribed to later. Only one open connection may have a client id: further link
 behind it.
 """
 
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
 from headwater.client.link import Inbox, Link
-from headwater.errors import Code, Refusal
+from headwater.client.target import Target
+from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Headers
-from headwater.protocols import crystal
+from headwater.protocols.crystal import PROTOCOL
+from headwater.protocols.crystal import codec as crystal
 
-DEFAULT_PORT = 33927
+DEFAULT_PORT = PROTOCOL.port
 
 
 class CrystalClient(Client):
@@ -39,6 +43,17 @@ class CrystalClient(Client):
         self._channels = dict(channels or {})
         self._publishing: dict[str, _Connection] = {}
         self._subscribed: dict[str, _Connection] = {}
+
+    @classmethod
+    def from_target(cls, target: Target, settings: crystal.CrystalSettings) -> Self:
+        given = target.password or target.user or os.environ.get("HEADWATER_CRYSTAL_SECRET_KEY")
+        secret = given or settings.secret_key
+        if not secret:
+            raise HeadwaterError(
+                "CrystalConnector wants a secret: write crystal://secret@host, or set "
+                "HEADWATER_CRYSTAL_SECRET_KEY"
+            )
+        return cls(*target.address, secret=secret)
 
     async def open(self) -> None:
         """Links for other topics are opened when those are known."""
@@ -80,7 +95,7 @@ class CrystalClient(Client):
     async def _connect(self, directions: Mapping[str, int]) -> "_Connection":
         number = next(self._numbers)
 
-        def introduction(codec: crystal.Client) -> bytes:
+        def introduction(codec: crystal.CrystalClientSession) -> bytes:
             client_id = self._id_of_link(number)
             return codec.authenticate(client_id, self._client_name, self._secret, directions)
 
@@ -100,16 +115,20 @@ class _Connection:
     """A link, and the codec of the connection that it has at the moment."""
 
     def __init__(
-        self, host: str, port: int, introduction: Callable[[crystal.Client], bytes], inbox: Inbox
+        self,
+        host: str,
+        port: int,
+        introduction: Callable[[crystal.CrystalClientSession], bytes],
+        inbox: Inbox,
     ) -> None:
         self._introduction = introduction
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.codec = crystal.Client(MESSAGE_BYTES)
+        self.codec = crystal.CrystalClientSession(MESSAGE_BYTES)
         self.link = Link(host, port, self._new_codec, self._introduce, inbox)
 
-    def _new_codec(self) -> crystal.Client:
+    def _new_codec(self) -> crystal.CrystalClientSession:
         """Each connection proves its own handshake."""
-        self.codec = crystal.Client(MESSAGE_BYTES)
+        self.codec = crystal.CrystalClientSession(MESSAGE_BYTES)
         return self.codec
 
     async def _introduce(self, link: Link) -> None:

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from typing import Self
 
 from headwater.client.base import Client
 from headwater.client.link import Link
+from headwater.client.target import Target
 from headwater.errors import Disconnected, HeadwaterError
 from headwater.message import Headers
-from headwater.protocols import bmtp
+from headwater.protocols.bmtp import PROTOCOL
+from headwater.protocols.bmtp import codec as bmtp
 
-DEFAULT_PORT = 1039
+DEFAULT_PORT = PROTOCOL.port
 # A broker ends connections that are silent; ours after 60 seconds, unless it is told otherwise.
 PING_SECONDS = 20.0
 
@@ -41,6 +44,16 @@ class BmtpClient(Client):
         self._codec = self._new_session()  # that of the connection there is, or will be
         self._link = Link(host, port, self._new_session, self._introduce, self._inbox)
 
+    @classmethod
+    def from_target(cls, target: Target, settings: bmtp.BmtpSettings) -> Self:
+        target.check_no_user()
+        return cls(
+            *target.address,
+            dialect=settings.dialect,
+            envelope=settings.envelope,
+            channels=settings.channels,
+        )
+
     async def open(self) -> None:
         await self._link.open()
         self._pinging = asyncio.get_running_loop().create_task(self._ping())
@@ -48,7 +61,7 @@ class BmtpClient(Client):
     async def close(self) -> None:
         if self._pinging is not None:
             self._pinging.cancel()
-        await self._link.close(bmtp.Client.DISCONN)
+        await self._link.close(bmtp.BmtpClientSession.DISCONN)
 
     async def publish(
         self,
@@ -101,7 +114,7 @@ class BmtpClient(Client):
             await self._freed.wait()
 
     async def _introduce(self, link: Link) -> None:
-        await asyncio.gather(link.ask(bmtp.Client.HELLO), link.greeted())
+        await asyncio.gather(link.ask(bmtp.BmtpClientSession.HELLO), link.greeted())
         for pattern in list(self._subscriptions):
             await link.ask(self._codec.subscribe(pattern))
 
@@ -109,10 +122,12 @@ class BmtpClient(Client):
         while True:
             await asyncio.sleep(PING_SECONDS)
             with contextlib.suppress(Disconnected):
-                await self._link.send(bmtp.Client.PING)
+                await self._link.send(bmtp.BmtpClientSession.PING)
 
-    def _new_session(self) -> bmtp.Client:
-        self._codec = bmtp.Client(self._dialect, self._envelope, self._channels, self._freed.set)
+    def _new_session(self) -> bmtp.BmtpClientSession:
+        self._codec = bmtp.BmtpClientSession(
+            self._dialect, self._envelope, self._channels, self._freed.set
+        )
         self._freed.set()
         return self._codec
 

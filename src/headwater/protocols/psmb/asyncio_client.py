@@ -1,12 +1,16 @@
 """A PSMB client. A connection has one mode, so each topic and each pattern has its own link."""
 
+from typing import Self
+
 from headwater.client.base import MESSAGE_BYTES, Client
 from headwater.client.link import Link
+from headwater.client.target import Target
 from headwater.errors import Code, Refusal
 from headwater.message import Headers
-from headwater.protocols import psmb
+from headwater.protocols.psmb import PROTOCOL
+from headwater.protocols.psmb import codec as psmb
 
-DEFAULT_PORT = 13880
+DEFAULT_PORT = PROTOCOL.port
 
 
 class PsmbClient(Client):
@@ -14,6 +18,11 @@ class PsmbClient(Client):
         super().__init__(host, port)
         self._publishing: dict[str, Link] = {}
         self._subscribed: list[Link] = []
+
+    @classmethod
+    def from_target(cls, target: Target, settings: psmb.PsmbSettings) -> Self:
+        target.check_no_user()
+        return cls(*target.address)
 
     async def open(self) -> None:
         """Links are opened when their topic or pattern is known."""
@@ -28,7 +37,9 @@ class PsmbClient(Client):
         if headers:
             raise Refusal(Code.MALFORMED, "PSMB has no headers")
         if topic not in self._publishing:
-            self._publishing[topic] = await self._link(psmb.Client.publishing(_ascii(topic)))
+            self._publishing[topic] = await self._link(
+                psmb.PsmbClientSession.publishing(_ascii(topic))
+            )
         link = self._publishing[topic]
         frames = psmb.encode_messages(payloads) if payloads else b""
         if ack:
@@ -40,15 +51,18 @@ class PsmbClient(Client):
     async def subscribe(self, pattern: str, subscriber: int | None = None) -> None:
         """`pattern` is a PCRE pattern for the whole topic. With a `subscriber` id, the broker
         remembers what was received, and begins with everything it retains."""
-        mode = psmb.Client.subscribe(_ascii(pattern), subscriber)
+        mode = psmb.PsmbClientSession.subscribe(_ascii(pattern), subscriber)
         self._subscribed.append(await self._link(mode, pattern))
+
+    async def subscribe_as(self, subscriber: int, pattern: str) -> None:
+        await self.subscribe(pattern, subscriber)
 
     async def _link(self, mode: bytes, pattern: str = "") -> Link:
         async def introduce(link: Link) -> None:
-            await link.ask(psmb.Client.hello() + mode)
+            await link.ask(psmb.PsmbClientSession.hello() + mode)
 
-        def session() -> psmb.Client:
-            return psmb.Client(MESSAGE_BYTES, pattern)
+        def session() -> psmb.PsmbClientSession:
+            return psmb.PsmbClientSession(MESSAGE_BYTES, pattern)
 
         link = Link(self._host, self._port, session, introduce, self._inbox)
         await link.open()

@@ -1,8 +1,9 @@
 """How a key is declared: as a field of a table.
 
     setting     one value:       sync = "always"
-    array       many tables:     [[prism.apps]]
-    pairs       many values:     [bmtp.channels], with names that are values too: 42 = "sensors/a"
+    array       many tables:     [[shop.apps]]
+    pairs       many values:     [shop.channels], with names that are values too: 42 = "sensors/a"
+    spread      further names:   those of the protocols, which only the registry knows
 
 An array's tables may also have fields that are `required`, and ones that are `inherited` from a
 setting outside.
@@ -48,6 +49,18 @@ def pairs(name: Kind[Name], value: Kind[T], meaning: str) -> Mapping[Name, T]:
     """Declare a table whose names are values, too."""
     metadata = {"name": name, "value": value, "meaning": meaning}
     return field(default_factory=lambda: MappingProxyType({}), metadata=metadata)
+
+
+def spread(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Declare names that stand in the table itself, beside its other fields, and are known only
+    when the program runs. Each is declared by a function above, or is a further table."""
+    defaults = MappingProxyType(
+        {
+            name: member.default if isinstance(member, Field) else member
+            for name, member in members.items()
+        }
+    )
+    return field(default_factory=lambda: defaults, metadata={"spread": members})
 
 
 @dataclass_transform(frozen_default=True)
@@ -100,7 +113,7 @@ class Array:
     settings: Mapping[str, Setting]
 
     def entry(self, index: int, name: str = "") -> str:
-        """What a table of the array, or a key in it, is called: `prism.apps[0].client_id`."""
+        """What a table of the array, or a key in it, is called: `shop.apps[0].client_id`."""
         return f"{self.key}[{index}]{'.' if name else ''}{name}"
 
 
@@ -114,18 +127,48 @@ class Pairs:
     meaning: str
 
     def entry(self, name: object) -> str:
-        """What a pair is called: `bmtp.channels.42`."""
+        """What a pair is called: `shop.channels.42`."""
         return f"{self.key}.{name}"
 
 
 def declarations(defaults: Any, prefix: str = "") -> Iterator[Setting | Array | Pairs]:
     """All that is declared in a table and those in it, in this order."""
-    for each in fields(defaults):
-        key = f"{prefix}{each.name}"
-        if each.metadata:
-            yield _declaration(each, key)
+    for name, member in members(defaults).items():
+        key = f"{prefix}{name}"
+        if isinstance(member, Field):
+            yield _declaration(member, key)
         else:
-            yield from declarations(each.default, f"{key}.")
+            yield from declarations(member, f"{key}.")
+
+
+def members(defaults: Any) -> dict[str, Any]:
+    """All names in a table: each is a declared field, or the defaults of a further table."""
+    found: dict[str, Any] = {}
+    for each in fields(defaults):
+        if "spread" in each.metadata:
+            found |= each.metadata["spread"]
+        else:
+            found[each.name] = each if each.metadata else each.default
+    return found
+
+
+def rebuilt(defaults: Any, values: Mapping[str, Any]) -> Any:
+    """A table like `defaults`, with a value for each of its names."""
+    content = {
+        each.name: MappingProxyType({name: values[name] for name in each.metadata["spread"]})
+        if "spread" in each.metadata
+        else values[each.name]
+        for each in fields(defaults)
+    }
+    return type(defaults)(**content)
+
+
+def value_of(table: Any, name: str) -> Any:
+    """What a name in a table stands for."""
+    for each in fields(table):
+        if name in each.metadata.get("spread", ()):
+            return getattr(table, each.name)[name]
+    return getattr(table, name)
 
 
 def _declaration(declared: Field[Any], key: str) -> Setting | Array | Pairs:

@@ -1,0 +1,70 @@
+"""Prism as a broker serves it: the apps that may connect, and the queues that they have."""
+
+from collections.abc import Iterator, Sequence
+
+from headwater.filters import Filter, LevelFilter
+from headwater.protocols.base import Service, ServiceCounter, Terms
+from headwater.protocols.prism.names import filter_of, level, topic_of, unlevel
+from headwater.protocols.prism.server import PrismSession
+from headwater.protocols.prism.settings import DEFAULT_QUEUE, PrismSettings
+from headwater.protocols.prism.wire import NAME
+from headwater.queue_spec import DEAD, QueueSpec
+
+
+class PrismService(Service):
+    def __init__(self, settings: PrismSettings, apps: dict[str, str]) -> None:
+        self.settings = settings
+        #: The secret of each client_id. They may change while the broker runs.
+        self.apps = apps
+        self.apps |= {app.client_id: app.client_secret for app in settings.apps}
+        self._chosen = {(each.app, each.name or DEFAULT_QUEUE): each for each in settings.queues}
+        self.unknown_tags = ServiceCounter(
+            "prism_unknown_tags", "Acknowledgements of messages that were not the client's."
+        )
+
+    def session(self, terms: Terms) -> PrismSession:
+        return PrismSession(terms, self)
+
+    def queue(self, app: str, name: str) -> QueueSpec:
+        """A queue of an app. An empty name means the default queue, whose name is `default`."""
+        name = name or DEFAULT_QUEUE
+        chosen = self._chosen.get((app, name))
+        limits = self.settings if chosen is None else chosen
+        place = f"{level(app)}/{level(name)}"
+        return QueueSpec(
+            name=f"{NAME}/{place}",
+            filters=_filters(name, () if chosen is None else chosen.bindings),
+            prefetch=limits.prefetch,
+            ack_seconds=limits.ack_seconds,
+            max_deliveries=limits.max_deliveries,
+            dead_topic=f"{DEAD}/{place}",
+        )
+
+    def queue_spec(self, name: str) -> QueueSpec | None:
+        parts = name.split("/")
+        return self.queue(*map(unlevel, parts[1:])) if len(parts) == 3 else None
+
+    def queues(self) -> Iterator[QueueSpec]:
+        return (self.queue(each.app, each.name) for each in self.settings.queues)
+
+    def queues_of_app(self, app: str) -> Iterator[QueueSpec]:
+        yield self.queue(app, DEFAULT_QUEUE)
+
+    def warning(self) -> str:
+        if self.apps:
+            return ""
+        return (
+            "prism refuses everyone, because there are no apps: "
+            "add one with 'headwater app add NAME'"
+        )
+
+    def counters(self) -> Sequence[ServiceCounter]:
+        return (self.unknown_tags,)
+
+
+def _filters(name: str, bindings: tuple[str, ...]) -> tuple[Filter, ...]:
+    if bindings:
+        return tuple(filter_of(binding) for binding in dict.fromkeys(bindings))
+    if name == DEFAULT_QUEUE:
+        return (filter_of("#"),)
+    return (LevelFilter.exact(topic_of(name)),)  # as it stands: a name is no pattern

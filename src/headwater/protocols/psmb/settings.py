@@ -1,0 +1,14 @@
+"""What can be chosen about PSMB."""
+
+from headwater import units
+from headwater.declare import setting, table
+
+
+@table
+class PsmbSettings:
+    keepalive_seconds: float = setting(
+        units.number(0.1, 86400), 10, "How long a client may be silent before it is sent a NOP."
+    )
+    keepalive_misses: int = setting(
+        units.whole_number(1, 1000), 3, "After how many unanswered NOPs a connection is closed."
+    )

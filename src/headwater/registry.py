@@ -1,0 +1,40 @@
+"""The registry of protocols: those that come with Headwater, and those that are installed.
+
+An installed package adds a protocol by an entry point of the group `headwater.protocols` that names
+its `Protocol`:
+
+    [project.entry-points."headwater.protocols"]
+    line = "headwater_line:PROTOCOL"
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+
+from headwater.errors import HeadwaterError
+from headwater.protocols import BUILT_IN
+from headwater.protocols.entry import Protocol
+
+GROUP = "headwater.protocols"
+
+
+def _installed() -> Iterator[Protocol]:
+    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        found = point.load()
+        if not isinstance(found, Protocol):
+            raise HeadwaterError(
+                f'the entry point "{point.name}" of {GROUP} is not a protocol: {point.value}'
+            )
+        yield found
+
+
+def _by_name(*protocols: Protocol) -> dict[str, Protocol]:
+    found: dict[str, Protocol] = {}
+    for each in protocols:
+        if each.name in found:
+            raise HeadwaterError(f'two protocols have the name "{each.name}"')
+        found[each.name] = each
+    return found
+
+
+#: Every protocol by its name, in the order in which they are shown.
+REGISTRY = _by_name(*BUILT_IN, *_installed())

@@ -590,4 +590,4 @@ def test_a_size_is_not_believed_before_its_bytes_arrive() -> None:
 def test_every_vector_of_this_protocol_uses_the_published_example() -> None:
     """So no other secret can be learned from them."""
     (file,) = [file for file in files() if file.protocol == "prism"]
-    assert set(file.settings.apps.values()) <= prism.EXAMPLE_SECRETS
+    assert set(file.settings["apps"].values()) <= prism.EXAMPLE_SECRETS

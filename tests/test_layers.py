@@ -50,7 +50,7 @@ RULES: dict[str, set[str] | None] = {
     "cli": None,
     "client": None,
     "server": None,
-    "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file", "admin.pipelines"},
+    "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file"},
     "spark": {"errors", "units"},
     "pipeline": set(),
     **{
@@ -66,8 +66,6 @@ RULES: dict[str, set[str] | None] = {
         "control",
         "identity",
         "log.timings",
-        "protocols",
-        "server",
         "transport",
     },
     "__main__": None,

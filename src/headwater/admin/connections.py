@@ -55,7 +55,7 @@ SUBSCRIPTION_KEYS: Mapping[str, Callable[[Held], Any]] = {
 }
 
 
-class ConnectionDesk:
+class ConnectionHandlers:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 

@@ -48,8 +48,8 @@ class Found:
     partial: bool
 
 
-class MessageDesk:
-    def __init__(self, broker: Broker, taps: Taps, message_bytes: int, topic_bytes: int) -> None:
+class MessageHandlers:
+    def __init__(self, *, broker: Broker, taps: Taps, message_bytes: int, topic_bytes: int) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._taps = taps

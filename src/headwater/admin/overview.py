@@ -8,12 +8,11 @@ from typing import Any
 
 from headwater import __version__
 from headwater.admin.alerts import Alerts
-from headwater.admin.queues import QueueDesk
-from headwater.admin.rates import Observatory, Rates
+from headwater.admin.queues import QueueHandlers
+from headwater.admin.rates import Rates, RateSampler
 from headwater.admin.taps import Taps
-from headwater.admin.topics import Entry, TopicDesk
+from headwater.admin.topics import Entry, TopicHandlers
 from headwater.broker.broker import Broker
-from headwater.broker.cursor import GAPS
 from headwater.control import Handler
 from headwater.log.timings import BOUNDS
 from headwater.traffic import Traffic
@@ -21,33 +20,34 @@ from headwater.transport.tcp import Connections
 
 MOST_PIECES = 500
 
-#: Figures that only a protocol knows, by the name of the metric.
-Peculiar = Mapping[str, Callable[[], int]]
+#: Figures that only a protocol knows, by the name of their metric.
+Counters = Mapping[str, Callable[[], int]]
 
 
-class OverviewDesk:
+class OverviewHandlers:
     def __init__(
         self,
+        *,
         broker: Broker,
         connections: Connections,
-        observatory: Observatory,
-        topics: TopicDesk,
-        queues: QueueDesk,
+        sampler: RateSampler,
+        topics: TopicHandlers,
+        queues: QueueHandlers,
         taps: Taps,
         retention: Mapping[str, Any],
         data: Path,
-        peculiar: Peculiar,
+        counters: Counters,
     ) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._connections = connections
-        self._observatory = observatory
+        self._sampler = sampler
         self._topics = topics
         self._queues = queues
         self._taps = taps
         self._retention = retention
-        self._peculiar = peculiar
-        self._alerts = Alerts(broker, connections, queues, data)
+        self._counters = counters
+        self._alerts = Alerts(broker=broker, connections=connections, queues=queues, data=data)
 
     def handlers(self) -> dict[str, Handler]:
         return {"overview": self.overview, "log.show": self.log, "metrics": self.metrics}
@@ -55,11 +55,11 @@ class OverviewDesk:
     async def overview(self) -> dict[str, Any]:
         await self._topics.refresh()
         await self._queues.refresh()
-        rates = self._observatory.rates()
+        rates = self._sampler.rates()
         return {
             "version": __version__,
-            "started": self._observatory.started,
-            "uptime_seconds": time.time() - self._observatory.started / 1e6,
+            "started": self._sampler.started,
+            "uptime_seconds": time.time() - self._sampler.started / 1e6,
             "log": self._log(),
             **_flow(self._sum(), _sum_rates(rates)),
             "protocols": self._protocols(rates),
@@ -69,7 +69,7 @@ class OverviewDesk:
             "queues": len(self._queues.summaries),
             "dead_letters": self._dead(),
             "alerts": self._alerts.current(),
-            "history": self._observatory.history.as_dict(),
+            "history": self._sampler.history.as_dict(),
         }
 
     async def log(self) -> dict[str, Any]:
@@ -96,10 +96,10 @@ class OverviewDesk:
         syncs = self._engine.syncs
         return {
             "version": __version__,
-            "started": self._observatory.started,
+            "started": self._sampler.started,
             "log": self._log(),
             "syncs": {"bounds": BOUNDS, "counts": list(syncs.counts), "seconds": syncs.seconds},
-            "protocols": self._protocols(self._observatory.rates()),
+            "protocols": self._protocols(self._sampler.rates()),
             "subscriptions": self._broker.subscriptions,
             "topics": [_topic(each) for each in top],
             "other_topics": {
@@ -108,10 +108,10 @@ class OverviewDesk:
                 "bytes": sum(each.bytes for each in rest),
             },
             "queues": self._queues.summaries,
-            "lost": GAPS.count,
+            "lost": self._broker.gaps.count,
             "taps": len(self._taps),
             **self._alerts.figures(),
-            "peculiar": {name: read() for name, read in self._peculiar.items()},
+            "counters": {name: read() for name, read in self._counters.items()},
         }
 
     def _log(self) -> dict[str, Any]:

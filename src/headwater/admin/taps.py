@@ -75,7 +75,7 @@ class Tap(Cursor):
     durable = False
 
     def __init__(self, broker: "Broker", wanted: Filter, text: str) -> None:
-        super().__init__(broker.engine, broker.router)
+        super().__init__(broker.engine, broker.router, broker.gaps)
         self._broker = broker
         self._text = text.encode().lower()
         self._rows: deque[Row] = deque()

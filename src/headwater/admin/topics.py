@@ -1,7 +1,7 @@
 """Which topics there are, how much they have and how fast they grow.
 
-Counting topics is work for a thread, and it is not repeated before it has earned its cost: a survey
-that took a while is used for a hundred times as long.
+Counting topics is work for a thread, and it is not repeated before it has earned its cost: a count
+is used for a hundred times as long as it took.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ KEYS: Mapping[str, Callable[[Entry], Any]] = {
 }
 
 
-class TopicDesk:
+class TopicHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._entries: dict[str, Entry] = {}
-        self._surveyed_at = 0.0
-        self._surveyed_end = 0
+        self._counted_at = 0.0
+        self._counted_end = 0
         self._next_at = 0.0
-        self._surveying: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, Handler]:
         return {"topics.list": self.page, "topics.show": self.show}
@@ -66,7 +66,7 @@ class TopicDesk:
     async def show(self, topic: str) -> dict[str, Any]:
         await self.refresh()
         entry = self._entries.get(topic)
-        if entry is None and self._surveyed_end != self._broker.engine.watermark:
+        if entry is None and self._counted_end != self._broker.engine.watermark:
             await asyncio.sleep(URGENT_SECONDS)  # so that nobody can have it done all the time
             await self.refresh(URGENT_SECONDS)
             entry = self._entries.get(topic)
@@ -88,21 +88,21 @@ class TopicDesk:
     async def refresh(self, seconds: float | None = None) -> None:
         """Count anew, unless that was done a moment ago, or so many seconds ago. Who comes
         meanwhile waits for the same."""
-        due = self._next_at if seconds is None else self._surveyed_at + seconds
+        due = self._next_at if seconds is None else self._counted_at + seconds
         if time.monotonic() < due:
             return
-        if self._surveying is None:
-            self._surveying = asyncio.get_running_loop().create_task(self._survey())
-        await asyncio.shield(self._surveying)
+        if self._counting is None:
+            self._counting = asyncio.get_running_loop().create_task(self._count_all())
+        await asyncio.shield(self._counting)
 
-    async def _survey(self) -> None:
+    async def _count_all(self) -> None:
         try:
-            began, self._surveyed_end = time.monotonic(), self._broker.engine.watermark
-            self._entries, cost = await asyncio.to_thread(self._count, began - self._surveyed_at)
-            self._surveyed_at = began
+            began, self._counted_end = time.monotonic(), self._broker.engine.watermark
+            self._entries, cost = await asyncio.to_thread(self._count, began - self._counted_at)
+            self._counted_at = began
             self._next_at = time.monotonic() + max(FRESH_SECONDS, COST_FACTOR * cost)
         finally:
-            self._surveying = None
+            self._counting = None
 
     def _count(self, seconds: float) -> tuple[dict[str, Entry], float]:
         """In a thread; and how long that took, without what others have taken meanwhile."""

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from headwater.broker.cursor import Cursor
+from headwater.broker.cursor import Cursor, Gaps
 from headwater.broker.peer import Peer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.feed import Consumer
@@ -47,6 +47,8 @@ class Broker:
         #: How many subscriptions a connection may have.
         self.most_subscriptions = subscriptions
         self.router: Router[Cursor] = Router()
+        #: Messages that retention took before someone got them.
+        self.gaps = Gaps()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.repeats = Repeats(repeat_seconds, time.monotonic)
@@ -153,7 +155,9 @@ class Broker:
 
     def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
-        subscriber = Subscriber(self.engine, self.router, outlet, command.durable)
+        subscriber = Subscriber(
+            self.engine, self.router, self.gaps, outlet=outlet, name=command.durable
+        )
         self._subscribers.add(subscriber)
         if subscriber.name is not None:
             if (holder := self._durable.get(subscriber.name)) is not None:

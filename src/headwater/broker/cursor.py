@@ -33,7 +33,7 @@ Wants = tuple[Subscription["Cursor"], ...]
 
 
 class Gaps:
-    """Messages that retention took away before they could be given, of all cursors."""
+    """Messages that retention took away before any cursor of a broker could give them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,18 +44,16 @@ class Gaps:
         self.at = time.time()
 
 
-GAPS = Gaps()
-
-
 class Cursor(ABC):
     #: It may only see what is durable.
     durable: bool
     #: What it is known under, if anything.
     name: str | None = None
 
-    def __init__(self, engine: Engine, router: "Router[Cursor]") -> None:
+    def __init__(self, engine: Engine, router: "Router[Cursor]", gaps: Gaps) -> None:
         self._engine = engine
         self._router = router
+        self._gaps = gaps
         self.subscriptions: dict[tuple[str, str], Subscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
@@ -190,7 +188,7 @@ class Cursor(ABC):
         assert self._position is not None
         if (gap := self._engine.start - self._position) > 0:
             self.lost += gap
-            GAPS.add(gap)
+            self._gaps.add(gap)
             logger.warning(
                 "retention overtook a subscriber%s: offsets %d to %d are gone",
                 f" ({self.name})" if self.name else "",

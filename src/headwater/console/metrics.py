@@ -40,7 +40,7 @@ class _Figures(Collector):
         yield from _subscribers(self._content)
         yield from _topics(self._content)
         yield from _queues(self._content["queues"][:MOST_QUEUES])
-        yield from _peculiar(self._content["peculiar"])
+        yield from _counters(self._content["counters"])
 
 
 def _build(content: dict[str, Any]) -> Iterator[Metric]:
@@ -145,7 +145,7 @@ def _queues(queues: list[dict[str, Any]]) -> Iterator[Metric]:
         yield gauge
 
 
-def _peculiar(figures: dict[str, int]) -> Iterator[Metric]:
+def _counters(figures: dict[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "headwater_bmtp_skipped_messages",
         "Messages too large for a packet.",

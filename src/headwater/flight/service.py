@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from headwater.admin.pipelines import Board
 from headwater.broker.broker import Broker
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.filters import RegexFilter
@@ -62,15 +61,24 @@ class Settings:
 
 
 class FlightService:
-    """Made in the event loop's thread; `start` and `stop` are called there."""
+    """Made in the event loop's thread; `start` and `stop` are called there.
+
+    `report` takes what a pipeline says of itself; any thread may call it.
+    """
 
     def __init__(
-        self, broker: Broker, data: Path, settings: Settings, board: Board, traffic: Traffic
+        self,
+        *,
+        broker: Broker,
+        data: Path,
+        settings: Settings,
+        report: Callable[[str, dict[str, Any]], None],
+        traffic: Traffic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._engine = broker.engine
-        self._board = board
+        self._report = report
         self._traffic = traffic
         self._counting = threading.Lock()
         self._stages = Stages(data)
@@ -223,7 +231,7 @@ class FlightService:
         return {"batch": None if done is None else done.batch}
 
     def report(self, request: requests.Report) -> dict[str, Any]:
-        self._board.report(request.pipeline, request.state)
+        self._report(request.pipeline, request.state)
         return {}
 
     def _append(self, intent: Intent, resumed: bool) -> tuple[int, int]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headwater.admin import AppDesk, handlers
-from headwater.admin.assembly import Office
-from headwater.admin.pipelines import Board
+from headwater.admin.admin import Admin
+from headwater.admin.apps import AppHandlers
+from headwater.admin.pipelines import PipelineReports
 from headwater.broker.broker import Broker
 from headwater.config import Config
 from headwater.console.settings import is_loopback
-from headwater.console.supervisor import Keeper
+from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
 from headwater.flight import FlightService
 from headwater.identity.apps import FILE as APPS_FILE
@@ -26,7 +26,7 @@ from headwater.identity.apps import Apps
 from headwater.identity.users import FILE as USERS_FILE
 from headwater.identity.users import Users
 from headwater.log.embedded.engine import EmbeddedEngine
-from headwater.protocols import REGISTRY, Protocol, crystal, prism
+from headwater.protocols import REGISTRY, Protocol, bmtp, crystal, prism
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.prism import DEFAULT_QUEUE
 from headwater.protocols.recognition import Recognition
@@ -40,6 +40,12 @@ logger = logging.getLogger(__name__)
 SETTLE_SECONDS = 2.0
 FAREWELL_SECONDS = 1.5
 
+#: Counters that the protocols keep, by the name of their metric.
+COUNTERS = {
+    "bmtp_skipped": lambda: bmtp.SKIPS.count,
+    "prism_unknown_tags": lambda: prism.UNKNOWN_TAGS.count,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -48,10 +54,10 @@ class Server:
     engine: EmbeddedEngine
     broker: Broker
     connections: Connections
-    office: Office
+    admin: Admin
     control: Control
     flight: FlightService | None
-    console: Keeper | None
+    console: ConsoleSupervisor | None
     listeners: list[Listener]
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]]
@@ -65,27 +71,37 @@ class Server:
         connections = Connections(wiring.bounds(config), broker.join, REGISTRY)
         secrets = {app.client_id: app.client_secret for app in config.prism.apps}
         settings = wiring.protocol_settings(config, secrets)
-        board = Board()
-        apps = AppDesk(
+        reports = PipelineReports()
+        apps = AppHandlers(
             Apps(config.data / APPS_FILE),
             secrets,
             lambda app: _declare(broker, settings, app, DEFAULT_QUEUE),
         )
-        office = Office.open(config, broker, connections, settings, board)
-        control = Control(handlers([apps, *office.desks]))
+        admin = Admin(
+            config=config,
+            broker=broker,
+            connections=connections,
+            queue_spec=partial(wiring.queue_spec, settings),
+            counters=COUNTERS,
+            apps=apps,
+            reports=reports,
+        )
+        control = Control(admin.handlers())
         flight_settings = wiring.flight_settings(config)
         flight: FlightService | None = None
         if flight_settings is not None:
             flight = FlightService(
-                broker,
-                config.data,
-                flight_settings,
-                board,
-                connections.traffic.setdefault("flight", Traffic()),
+                broker=broker,
+                data=config.data,
+                settings=flight_settings,
+                report=reports.report,
+                traffic=connections.traffic.setdefault("flight", Traffic()),
             )
         console_settings = wiring.console_settings(config)
-        console = Keeper(console_settings, log_format) if console_settings else None
-        server = cls(engine, broker, connections, office, control, flight, console, [], [])
+        console = (
+            ConsoleSupervisor(console_settings, log_format=log_format) if console_settings else None
+        )
+        server = cls(engine, broker, connections, admin, control, flight, console, [], [])
         try:
             if flight is not None:
                 await flight.recover()
@@ -135,7 +151,7 @@ class Server:
         await self.control.stop()
         if self.flight is not None:
             await self.flight.stop()
-        self.office.close()
+        self.admin.close()
         self.connections.hush()
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())

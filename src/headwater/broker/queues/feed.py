@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from headwater.broker.cursor import GAPS, READ_BYTES, Cursor, Wants
+from headwater.broker.cursor import READ_BYTES, Cursor, Gaps, Wants
 from headwater.broker.queues.ledger import Holdings, Lot, Returned
 from headwater.broker.router import Router, Subscription
 from headwater.commands import Outlet
@@ -58,9 +58,14 @@ class Feed(Cursor):
     durable = True
 
     def __init__(
-        self, queue: "Queue", engine: Engine, router: "Router[Cursor]", position: int
+        self,
+        queue: "Queue",
+        engine: Engine,
+        router: "Router[Cursor]",
+        gaps: Gaps,
+        position: int,
     ) -> None:
-        super().__init__(engine, router)
+        super().__init__(engine, router, gaps)
         self._queue = queue
         self.name = queue.spec.name
         self._position = position
@@ -154,7 +159,7 @@ class Feed(Cursor):
         the queue's bindings have changed."""
         if gone := self.returned.remove_before(offset):
             self.lost += gone
-            GAPS.add(gone)
+            self._gaps.add(gone)
             logger.warning("%d messages of queue %s are no longer in the log", gone, self.name)
             self._queue.changed()
 

@@ -160,7 +160,7 @@ class Queue:
 
     def _new_feed(self) -> Feed:
         position = max(self._position, *(feed.position for feed in self._feeds.values()), 0)
-        return Feed(self, self._engine, self._broker.router, position)
+        return Feed(self, self._engine, self._broker.router, self._broker.gaps, position)
 
     def _snapshot(self) -> bytes:
         """Held messages count as to be repeated: after a crash nobody holds them any more."""

@@ -5,7 +5,7 @@
                                         │
     committed ◀──────────────────────  syncer: sync, report ────▶ log/*.log
     read ◀─────────────────────────▶  readers ◀───────────────── log/*.log
-    notes ─────────────────────────▶  keeper ───────────────────▶ state.db
+    notes ─────────────────────────▶  saver ────────────────────▶ state.db
 
 Everything public runs in the event loop, and only there are offsets given out. The threads get
 finished batches and give back results.

@@ -13,7 +13,7 @@ from headwater.admin.taps import MOST_TAPS, ROW_BYTES, ROWS_PER_SECOND, Taps
 from headwater.broker.broker import Broker
 from headwater.errors import Refusal
 from headwater.filters import LevelFilter, RegexFilter
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from tests.broker.client import Client
 
 Test = Callable[[Broker, Taps, Client], Coroutine[Any, Any, None]]
@@ -21,7 +21,7 @@ Test = Callable[[Broker, Taps, Client], Coroutine[Any, Any, None]]
 
 def with_broker(test: Test, directory: Path) -> None:
     async def main() -> None:
-        engine = await EmbeddedEngine.open(directory, Settings())
+        engine = await EmbeddedEngine.open(directory, LogSettings())
         broker = Broker(engine)
         made = Taps(broker)
         try:

@@ -11,7 +11,7 @@ import websockets
 from headwater.broker.broker import Broker
 from headwater.client import Client, CrystalClient, Message, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols import crystal
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.crystal import crystal_pb2 as pb
@@ -40,7 +40,7 @@ def session(terms: Terms) -> Session:
 
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
-    engine = await EmbeddedEngine.open(data, Settings())
+    engine = await EmbeddedEngine.open(data, LogSettings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
     listener = Listener(crystal.NAME, session, connections)

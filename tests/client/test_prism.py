@@ -11,7 +11,7 @@ import pytest
 from headwater.broker.broker import Broker
 from headwater.client import Client, Message, PrismClient, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols import prism
 from headwater.protocols.base import Session, Terms
 from headwater.transport.tcp import Bounds, Connections, Listener
@@ -40,7 +40,7 @@ def session(settings: prism.Settings, terms: Terms) -> Session:
 
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
-    engine = await EmbeddedEngine.open(data, Settings())
+    engine = await EmbeddedEngine.open(data, LogSettings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
     settings = prism.Settings(apps={"shop": SECRET}, queues=QUEUES)

@@ -11,14 +11,14 @@ from headwater.admin.alerts import Alerts
 from headwater.admin.queues import QueueHandlers
 from headwater.admin.rates import Rates, RateSampler
 from headwater.admin.taps import Taps
-from headwater.admin.topics import Entry, TopicHandlers
+from headwater.admin.topics import TopicEntry, TopicHandlers
 from headwater.broker.broker import Broker
 from headwater.control import Handler
 from headwater.log.timings import BOUNDS
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections
 
-MOST_PIECES = 500
+MOST_SEGMENTS = 500
 
 #: Figures that only a protocol knows, by the name of their metric.
 Counters = Mapping[str, Callable[[], int]]
@@ -74,7 +74,7 @@ class OverviewHandlers:
 
     async def log(self) -> dict[str, Any]:
         """The newest segments, and how the log is kept."""
-        pieces = self._engine.pieces()
+        segments = self._engine.segments()
         return {
             **self._log(),
             "pieces": [
@@ -85,7 +85,7 @@ class OverviewHandlers:
                     "last_timestamp": each.last_timestamp,
                     "sealed": each.sealed,
                 }
-                for each in pieces[-MOST_PIECES:]
+                for each in segments[-MOST_SEGMENTS:]
             ],
             "retention": self._retention,
         }
@@ -117,14 +117,14 @@ class OverviewHandlers:
     def _log(self) -> dict[str, Any]:
         engine = self._engine
         half, most = engine.syncs.quantiles(0.5, 0.99)
-        pieces = engine.pieces()
+        segments = engine.segments()
         return {
             "start": engine.start,
             "watermark": engine.watermark,
             "end": engine.end,
             "timestamp": engine.timestamp,
-            "bytes": sum(each.bytes for each in pieces),
-            "segments": len(pieces),
+            "bytes": sum(each.bytes for each in segments),
+            "segments": len(segments),
             "sync_ms_p50": round(half * 1000, 3),
             "sync_ms_p99": round(most * 1000, 3),
             "refusal": engine.refusal,
@@ -178,5 +178,5 @@ def _sum_rates(rates: Mapping[str, Rates]) -> Rates:
     )
 
 
-def _topic(entry: Entry) -> dict[str, Any]:
+def _topic(entry: TopicEntry) -> dict[str, Any]:
     return {"topic": entry.topic, "count": entry.messages, "bytes": entry.bytes}

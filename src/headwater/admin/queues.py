@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from headwater.admin.paging import Selection, Wish
+from headwater.admin.paging import PageBuilder, PageRequest
 from headwater.broker.broker import Broker
 from headwater.broker.queues.dead import DELIVERIES, REASON, TOPIC
 from headwater.broker.queues.queue import Queue
@@ -75,12 +75,12 @@ class QueueHandlers:
     async def page(
         self, limit: int = 50, sort: str = "", cursor: str | None = None, q: str = ""
     ) -> dict[str, Any]:
-        wish = Wish.read(limit, sort, cursor, q)
+        asked = PageRequest.read(limit, sort, cursor, q)
         await self.refresh()
-        selection = Selection(wish, KEYS, "name", lambda each: each["name"])
-        text = wish.q.lower()
-        selection.add(each for each in self._summaries if text in each["name"].lower())
-        return selection.page().as_dict(lambda each: each)
+        builder = PageBuilder(asked, KEYS, "name", lambda each: each["name"])
+        text = asked.q.lower()
+        builder.add(each for each in self._summaries if text in each["name"].lower())
+        return builder.page().as_dict(lambda each: each)
 
     async def show(self, name: str) -> dict[str, Any]:
         queue = self._named(name)

@@ -17,8 +17,8 @@ from headwater.broker.peer import Peer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.feed import Consumer
 from headwater.broker.queues.queue import Queue
-from headwater.broker.repeats import Repeats, is_remembered
-from headwater.broker.router import Router, Subscription
+from headwater.broker.repeats import RepeatWindow, is_remembered
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
 from headwater.errors import Code, Refusal
@@ -51,7 +51,7 @@ class Broker:
         self.gaps = Gaps()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
-        self.repeats = Repeats(repeat_seconds, time.monotonic)
+        self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
         self._subscriptions = 0
@@ -175,12 +175,12 @@ class Broker:
             self.engine.notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
 
-    def add(self, subscription: Subscription[Cursor]) -> None:
+    def add(self, subscription: OwnedSubscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
         self._subscriptions += 1
         self.router.add(subscription)
 
-    def drop(self, subscription: Subscription[Cursor]) -> None:
+    def drop(self, subscription: OwnedSubscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
         self._subscriptions -= 1
         self.router.remove(subscription)

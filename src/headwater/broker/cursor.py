@@ -14,7 +14,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 
-from headwater.broker.router import Router, Subscription
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import LogError
 from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
@@ -29,7 +29,7 @@ READ_BYTES = 512 * 1024
 # With more filters than this, asking each one costs more than decoding what nobody wants.
 FILTERS_WORTH_ASKING = 64
 
-Wants = tuple[Subscription["Cursor"], ...]
+Wants = tuple[OwnedSubscription["Cursor"], ...]
 
 
 class Gaps:
@@ -54,7 +54,7 @@ class Cursor(ABC):
         self._engine = engine
         self._router = router
         self._gaps = gaps
-        self.subscriptions: dict[tuple[str, str], Subscription[Cursor]] = {}
+        self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None

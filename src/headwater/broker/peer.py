@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.cursor import Cursor
-from headwater.broker.router import Subscription
+from headwater.broker.router import OwnedSubscription
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import (
     Acknowledge,
@@ -198,7 +198,7 @@ class Peer:
         if subscriber is None:
             subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
         since = 0 if command.durable else self._engine.end
-        subscription: Subscription[Cursor] = Subscription(
+        subscription: OwnedSubscription[Cursor] = OwnedSubscription(
             command.key, command.filter, subscriber, since
         )
         self._broker.add(subscription)

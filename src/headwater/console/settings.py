@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsoleSettings:
     data: Path
     host: str
     port: int

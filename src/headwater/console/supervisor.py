@@ -14,7 +14,7 @@ import time
 from asyncio.subprocess import Process
 from dataclasses import replace
 
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ TAKEN_SECONDS = 3.0
 
 
 class ConsoleSupervisor:
-    def __init__(self, settings: Settings, *, log_format: str) -> None:
+    def __init__(self, settings: ConsoleSettings, *, log_format: str) -> None:
         self._settings = settings
         self._log_format = log_format
         self._listening: socket.socket | None = None

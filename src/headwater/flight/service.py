@@ -50,7 +50,7 @@ CLEANING_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815
     token: str | None = None
@@ -71,7 +71,7 @@ class FlightService:
         *,
         broker: Broker,
         data: Path,
-        settings: Settings,
+        settings: FlightSettings,
         report: Callable[[str, dict[str, Any]], None],
         traffic: Traffic,
     ) -> None:
@@ -170,7 +170,7 @@ class FlightService:
     def offset_at(self, request: requests.OffsetAt) -> dict[str, Any]:
         return {"offset": self._in_loop(self._engine.offset_at(request.timestamp))}
 
-    def topics(self, request: requests.Topics) -> dict[str, Any]:
+    def topics(self, request: requests.ListTopics) -> dict[str, Any]:
         found = self._engine.topics()
         matches = RegexFilter.parse(request.pattern).matches if request.pattern else None
         names = sorted(
@@ -226,11 +226,11 @@ class FlightService:
             self._stages.drop(request.query, request.batch)
         return {}
 
-    def committed(self, request: requests.Committed) -> dict[str, Any]:
+    def committed(self, request: requests.CommittedBatch) -> dict[str, Any]:
         done = self._stages.committed(request.query)
         return {"batch": None if done is None else done.batch}
 
-    def report(self, request: requests.Report) -> dict[str, Any]:
+    def report(self, request: requests.SubmitReport) -> dict[str, Any]:
         self._report(request.pipeline, request.state)
         return {}
 
@@ -308,7 +308,7 @@ def _joined(batches: list[Any]) -> Any:
 class _Server(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
-    def __init__(self, service: FlightService, location: str, settings: Settings) -> None:
+    def __init__(self, service: FlightService, location: str, settings: FlightSettings) -> None:
         tls = []
         if settings.certificate is not None and settings.key is not None:
             tls = [(settings.certificate.read_bytes(), settings.key.read_bytes())]
@@ -318,12 +318,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
             "offset_at": (requests.OffsetAt, service.offset_at),
-            "topics": (requests.Topics, service.topics),
+            "topics": (requests.ListTopics, service.topics),
             "split": (requests.Split, service.split),
             "commit": (requests.Commit, service.commit),
             "abort": (requests.Abort, service.abort),
-            "committed": (requests.Committed, service.committed),
-            "report": (requests.Report, service.report),
+            "committed": (requests.CommittedBatch, service.committed),
+            "report": (requests.SubmitReport, service.report),
         }
 
     def do_get(self, context: Any, ticket: Any) -> Any:

@@ -8,15 +8,15 @@ from headwater import flight
 from headwater.config import Config
 from headwater.console import settings as console
 from headwater.errors import ConfigError
-from headwater.log.embedded.engine import Settings
+from headwater.log.embedded.engine import LogSettings
 from headwater.protocols import REGISTRY, bmtp, bpsp, crystal, prism, psmb
 from headwater.queue_spec import QueueSpec
 from headwater.transport.tcp import Bounds
 
 
-def log_settings(config: Config) -> Settings:
+def log_settings(config: Config) -> LogSettings:
     log = config.log
-    return Settings(
+    return LogSettings(
         log.sync, log.sync_interval, log.segment_bytes, log.retention_bytes, log.retention_age
     )
 
@@ -57,11 +57,11 @@ def protocol_settings(config: Config, apps: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def flight_settings(config: Config) -> flight.Settings | None:
+def flight_settings(config: Config) -> flight.FlightSettings | None:
     address = config.listen.flight
     if address is None:
         return None
-    return flight.Settings(
+    return flight.FlightSettings(
         address.host,
         address.port,
         config.flight.token,
@@ -72,11 +72,11 @@ def flight_settings(config: Config) -> flight.Settings | None:
     )
 
 
-def console_settings(config: Config) -> console.Settings | None:
+def console_settings(config: Config) -> console.ConsoleSettings | None:
     address = config.listen.console
     if address is None:
         return None
-    return console.Settings(
+    return console.ConsoleSettings(
         config.data,
         address.host,
         address.port,

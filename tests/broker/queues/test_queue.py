@@ -12,7 +12,7 @@ import pytest
 from headwater.broker.broker import Broker
 from headwater.broker.queues import ledger
 from headwater.filters import LevelFilter
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client
@@ -23,7 +23,7 @@ EVERYONE = replace(SHARED, shared=False, from_start=True, prefetch=None)
 
 @asynccontextmanager
 async def broker_on(directory: Path, repeat_seconds: float = 120.0) -> AsyncIterator[Broker]:
-    engine = await EmbeddedEngine.open(directory, Settings())
+    engine = await EmbeddedEngine.open(directory, LogSettings())
     broker = Broker(engine, repeat_seconds=repeat_seconds)
     await broker.recall()
     try:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.broker.broker import Broker
 from headwater.filters import LevelFilter
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client
 
@@ -44,7 +44,7 @@ class Queues(RuleBasedStateMachine):
         self.loop.run_until_complete(work)
 
     async def _open(self) -> None:
-        self.engine = await EmbeddedEngine.open(self.directory, Settings(sync="os"))
+        self.engine = await EmbeddedEngine.open(self.directory, LogSettings(sync="os"))
         self.broker = Broker(self.engine)
         self.broker.queue(self.spec)
 

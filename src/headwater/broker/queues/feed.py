@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.cursor import READ_BYTES, Cursor, Gaps, Wants
 from headwater.broker.queues.ledger import Holdings, Lot, Returned
-from headwater.broker.router import Router, Subscription
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.commands import Outlet
 from headwater.errors import Code, LogError, Refusal
 from headwater.log.engine import Engine
@@ -75,7 +75,7 @@ class Feed(Cursor):
     def join(self, consumer: Consumer) -> None:
         if not self.consumers:
             for number, wanted in enumerate(self._queue.spec.filters):
-                subscription: Subscription[Cursor] = Subscription(
+                subscription: OwnedSubscription[Cursor] = OwnedSubscription(
                     (self._queue.spec.name, str(number)), wanted, self, 0
                 )
                 self.subscriptions[subscription.key] = subscription

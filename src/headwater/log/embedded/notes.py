@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.log.embedded.state import State
+from headwater.log.embedded.state import StateDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.05
 
 
-class Notes:
+class EmbeddedNotes:
     """Used in the event loop only."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StateDatabase) -> None:
         self._loop = asyncio.get_running_loop()
         self._state = state
         self._cursors = state.cursors()

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from headwater.broker.cursor import Cursor, Gaps
 from headwater.broker.peer import Peer
+from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
-from headwater.broker.queues.feed import Consumer
 from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import RepeatWindow, is_remembered
 from headwater.broker.router import OwnedSubscription, Router
@@ -126,13 +126,17 @@ class Broker:
             queue = self.queues[spec.name] = Queue(self, spec, self.dead.bury)
         return queue
 
-    def consume(self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet) -> Consumer:
+    def consume(
+        self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet
+    ) -> tuple[Queue, Consumer]:
+        """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
-        return self.queue(spec).add(key, outlet)
+        queue = self.queue(spec)
+        return queue, queue.add(key, outlet)
 
-    def abandon(self, consumer: Consumer) -> None:
+    def abandon(self, queue: Queue, consumer: Consumer) -> None:
         self._consumers -= 1
-        consumer.queue.remove(consumer)
+        queue.remove(consumer)
 
     @property
     def subscriptions(self) -> int:

@@ -143,6 +143,11 @@ class Broker:
         """How many subscriptions there are, and consumers of queues."""
         return self._subscriptions + self._consumers
 
+    @property
+    def busy(self) -> bool:
+        """Some cursor is about to give more, without anyone asking."""
+        return any(each.busy for each in (*self._subscribers, *self.queues.values()))
+
     def lags(self) -> Iterator[int]:
         """How many offsets each subscriber that is behind is behind."""
         end = self.engine.end

@@ -39,13 +39,13 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--log-format", choices=FORMATS, default="text")
     given = parser.parse_args(arguments)
     settings = ConsoleSettings(
-        given.data,
-        given.host,
-        given.port,
-        tuple(given.name),
-        given.session_hours,
-        given.certificate,
-        given.key,
+        data=given.data,
+        host=given.host,
+        port=given.port,
+        names=tuple(given.name),
+        session_hours=given.session_hours,
+        certificate=given.certificate,
+        key=given.key,
     )
     return settings, given
 

@@ -49,7 +49,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 CLEANING_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815

@@ -17,7 +17,11 @@ from headwater.transport.tcp import Bounds
 def log_settings(config: Config) -> LogSettings:
     log = config.log
     return LogSettings(
-        log.sync, log.sync_interval, log.segment_bytes, log.retention_bytes, log.retention_age
+        sync=log.sync,
+        sync_interval=log.sync_interval,
+        segment_bytes=log.segment_bytes,
+        retention_bytes=log.retention_bytes,
+        retention_age=log.retention_age,
     )
 
 
@@ -62,13 +66,13 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
     if address is None:
         return None
     return flight.FlightSettings(
-        address.host,
-        address.port,
-        config.flight.token,
-        config.tls.certificate if address.secure else None,
-        config.tls.key if address.secure else None,
-        config.limits.message_bytes,
-        config.limits.topic_bytes,
+        host=address.host,
+        port=address.port,
+        token=config.flight.token,
+        certificate=config.tls.certificate if address.secure else None,
+        key=config.tls.key if address.secure else None,
+        message_bytes=config.limits.message_bytes,
+        topic_bytes=config.limits.topic_bytes,
     )
 
 
@@ -77,13 +81,13 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
     if address is None:
         return None
     return console.ConsoleSettings(
-        config.data,
-        address.host,
-        address.port,
-        config.console.names,
-        config.console.session_hours,
-        config.tls.certificate if address.secure else None,
-        config.tls.key if address.secure else None,
+        data=config.data,
+        host=address.host,
+        port=address.port,
+        names=config.console.names,
+        session_hours=config.console.session_hours,
+        certificate=config.tls.certificate if address.secure else None,
+        key=config.tls.key if address.secure else None,
     )
 
 

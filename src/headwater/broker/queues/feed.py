@@ -107,6 +107,9 @@ class Feed(Cursor):
             return
         finally:
             self._done_reading()
+        if self.returned and self.returned.oldest() < start:
+            self._pump_soon()  # a consumer left older ones meanwhile: these were not read
+            return
         for batch in batches:
             self._forget(batch.offset)
             self._repeat(batch)

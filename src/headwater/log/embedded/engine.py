@@ -51,13 +51,15 @@ PROBE_SECONDS = 0.25
 ROOM_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     sync: Sync = "always"
     sync_interval: float = 0.1
     segment_bytes: int = 64 * 1024 * 1024
     retention_bytes: int | None = None
     retention_age: float | None = None
+    #: How much of what is durable stays in memory: subscribers that are further behind read files.
+    tail_bytes: int = 8 * 1024 * 1024
 
 
 class EmbeddedEngine:
@@ -74,7 +76,7 @@ class EmbeddedEngine:
         self._listeners: list[CommitListener] = []
         self._watermark = self._end = store.end
         self._timestamp = store.last_timestamp
-        self._tail = Tail()
+        self._tail = Tail(settings.tail_bytes)
         self._fresh: list[Batch] = []  # appended, and not handed to the writer yet
         self._fresh_weight = 0
         self._handing_over: asyncio.Handle | None = None

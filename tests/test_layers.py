@@ -66,7 +66,7 @@ RULES: dict[str, set[str] | None] = {
     "cli": None,
     "client": None,
     "server": None,
-    "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file", "admin.pipelines"},
+    "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file"},
     "spark": {"errors", "units"},
     "pipeline": set(),
     **{
@@ -82,8 +82,6 @@ RULES: dict[str, set[str] | None] = {
         "control",
         "identity",
         "log.timings",
-        "protocols",
-        "server",
         "transport",
     },
     "__main__": None,

@@ -14,7 +14,7 @@ from bench.contestants import Contestant
 from bench.figures import Findings, Metric
 from bench.load.hold import near_miss
 from bench.scale import Scale
-from headwater.broker.router import Router, Subscription
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.filters import LevelFilter
 
 _PASSES = 5
@@ -53,5 +53,5 @@ def _router(count: int) -> Router[_Owner]:
     router, owner = Router[_Owner](), _Owner()
     names = ["bench/match/+/v", *(near_miss("bench/match", i) for i in range(count))]
     for name in names:
-        router.add(Subscription((name, "_0"), LevelFilter.parse(name), owner, 0))
+        router.add(OwnedSubscription((name, "_0"), LevelFilter.parse(name), owner, 0))
     return router

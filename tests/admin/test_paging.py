@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.admin.paging import Page, Selection, Wish, select
+from headwater.admin.paging import ListPage, PageBuilder, PageRequest, select
 from headwater.errors import Refusal
 
 Item = tuple[int, str]
 KEYS: Mapping[str, Callable[[Item], Any]] = {"number": lambda item: item[0], "name": lambda i: i[1]}
 
 
-def page(items: list[Item], **asked: Any) -> Page[Item]:
-    selection = Selection(Wish.read(**asked), KEYS, "name", lambda item: item[1])
-    return asyncio.run(select(selection, iter(items)))
+def page(items: list[Item], **asked: Any) -> ListPage[Item]:
+    builder = PageBuilder(PageRequest.read(**asked), KEYS, "name", lambda item: item[1])
+    return asyncio.run(select(builder, iter(items)))
 
 
 @pytest.mark.property

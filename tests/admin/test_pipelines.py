@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.admin.pipelines import MOST_PIPELINES, STALE_SECONDS, Board
+from headwater.admin.pipelines import MOST_PIPELINES, STALE_SECONDS, PipelineReports
 from headwater.errors import Refusal
 
 
@@ -16,23 +16,23 @@ class Clock:
 
 def test_the_last_report_of_each_pipeline_is_kept() -> None:
     clock = Clock()
-    board = Board(clock)
-    board.report("b", {"rows": 1})
-    board.report("a", {"rows": 2})
+    kept = PipelineReports(clock)
+    kept.report("b", {"rows": 1})
+    kept.report("a", {"rows": 2})
     clock.now += STALE_SECONDS + 1
-    board.report("b", {"rows": 3})
-    assert [report.as_dict() for report in board.reports()] == [
+    kept.report("b", {"rows": 3})
+    assert [report.as_dict() for report in kept.reports()] == [
         {"pipeline": "a", "reported": 1_000_000_000, "stale": True, "state": {"rows": 2}},
         {"pipeline": "b", "reported": 1_016_000_000, "stale": False, "state": {"rows": 3}},
     ]
 
 
 def test_only_so_many_pipelines_are_kept() -> None:
-    board = Board()
+    kept = PipelineReports()
     for number in range(MOST_PIPELINES + 1):
-        board.report(f"p{number:02}", {})
-        board.report("p00", {})
-    names = {report.pipeline for report in board.reports()}
+        kept.report(f"p{number:02}", {})
+        kept.report("p00", {})
+    names = {report.pipeline for report in kept.reports()}
     assert len(names) == MOST_PIPELINES
     assert "p00" in names, "it has just reported"
     assert "p01" not in names
@@ -43,4 +43,4 @@ def test_only_so_many_pipelines_are_kept() -> None:
 )
 def test_reports_that_cannot_be_shown_are_refused(name: str, state: dict[str, object]) -> None:
     with pytest.raises(Refusal):
-        Board().report(name, state)
+        PipelineReports().report(name, state)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.broker import router as module
-from headwater.broker.router import Router, Subscription
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.filters import BindingFilter, LevelFilter, RegexFilter
 
 
@@ -38,7 +38,7 @@ filters = st.one_of(levels, topics.map(LevelFilter.exact), patterns, bindings)
 owners = st.builds(Owner, st.integers(0, 3)) | st.just(Owner(9, durable=True))
 subscriptions = st.lists(
     st.builds(
-        lambda wanted, owner, tag: Subscription((wanted.text, tag), wanted, owner, 0),
+        lambda wanted, owner, tag: OwnedSubscription((wanted.text, tag), wanted, owner, 0),
         filters,
         owners,
         st.sampled_from("xyz"),
@@ -47,7 +47,7 @@ subscriptions = st.lists(
 )
 
 
-def found(router: Router[Owner], topic: str) -> set[Subscription[Owner]]:
+def found(router: Router[Owner], topic: str) -> set[OwnedSubscription[Owner]]:
     """What a route holds; each subscription is in it once, under its owner, in the right half."""
     route = router.route(topic)
     every = [each for _, wanted in (*route.live, *route.durable) for each in wanted]
@@ -60,7 +60,7 @@ def found(router: Router[Owner], topic: str) -> set[Subscription[Owner]]:
     return set(every)
 
 
-def matching(held: Iterable[Subscription[Owner]], topic: str) -> set[Subscription[Owner]]:
+def matching(held: Iterable[OwnedSubscription[Owner]], topic: str) -> set[OwnedSubscription[Owner]]:
     return {each for each in held if each.filter.matches(topic)}
 
 
@@ -71,11 +71,11 @@ def is_empty(router: Router[Owner]) -> bool:
 @pytest.mark.property
 @given(held=subscriptions, asked=st.lists(topics, min_size=1, max_size=6), data=st.data())
 def test_routes_are_what_the_filters_say(
-    held: list[Subscription[Owner]], asked: list[str], data: st.DataObject
+    held: list[OwnedSubscription[Owner]], asked: list[str], data: st.DataObject
 ) -> None:
     """While subscriptions come and go in any order, and when the last one is gone."""
     router: Router[Owner] = Router()
-    present: dict[Subscription[Owner], None] = {}
+    present: dict[OwnedSubscription[Owner], None] = {}
     for subscription in held:
         router.add(subscription)
         present[subscription] = None
@@ -95,7 +95,7 @@ def test_an_owner_is_named_once_with_all_that_match() -> None:
     router: Router[Owner] = Router()
     owner = Owner(1)
     wanted = [LevelFilter.parse("a"), LevelFilter.parse("+"), LevelFilter.parse("*")]
-    held = [Subscription((each.text, "_0"), each, owner, 0) for each in wanted]
+    held = [OwnedSubscription((each.text, "_0"), each, owner, 0) for each in wanted]
     for subscription in held:
         router.add(subscription)
     ((named, matched),) = router.route("a").live
@@ -106,7 +106,8 @@ def test_an_owner_is_named_once_with_all_that_match() -> None:
 def test_the_same_pattern_of_two_owners_is_asked_once() -> None:
     router: Router[Owner] = Router()
     first, second = (
-        Subscription(("a.*", ""), RegexFilter.parse("a.*"), Owner(number), 0) for number in (1, 2)
+        OwnedSubscription(("a.*", ""), RegexFilter.parse("a.*"), Owner(number), 0)
+        for number in (1, 2)
     )
     router.add(first)
     router.add(second)
@@ -126,7 +127,7 @@ def test_equal_texts_of_other_kinds_are_other_filters() -> None:
         BindingFilter.parse("a/#/.*", "b"),
         RegexFilter.parse("a/#/.*"),
     ]
-    held = [Subscription((each.text, ""), each, Owner(1), 0) for each in wanted]
+    held = [OwnedSubscription((each.text, ""), each, Owner(1), 0) for each in wanted]
     for subscription in held:
         router.add(subscription)
     assert found(router, "a/.*") == {held[0], held[1]}
@@ -138,7 +139,7 @@ def test_equal_texts_of_other_kinds_are_other_filters() -> None:
 
 def test_a_pattern_is_asked_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     router: Router[Owner] = Router()
-    router.add(Subscription(("a.*", ""), RegexFilter.parse("a.*"), Owner(1), 0))
+    router.add(OwnedSubscription(("a.*", ""), RegexFilter.parse("a.*"), Owner(1), 0))
     asked: list[str] = []
 
     def note(self: RegexFilter, topic: str) -> bool:
@@ -155,7 +156,7 @@ def test_levels_are_found_without_asking_each_filter(monkeypatch: pytest.MonkeyP
     """So the cost depends on the topic, not on the number of subscriptions."""
     router: Router[Owner] = Router()
     held = [
-        Subscription((text, "_0"), LevelFilter.parse(text), Owner(0), 0)
+        OwnedSubscription((text, "_0"), LevelFilter.parse(text), Owner(0), 0)
         for number in range(1000)
         for text in (f"a/{number}", f"a/{number}/*", f"{number}/+")
     ]
@@ -172,7 +173,7 @@ def test_levels_are_found_without_asking_each_filter(monkeypatch: pytest.MonkeyP
 def test_routes_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_ROUTES", 10)
     router: Router[Owner] = Router()
-    subscription = Subscription(("*", "_0"), LevelFilter.parse("*"), Owner(1), 0)
+    subscription = OwnedSubscription(("*", "_0"), LevelFilter.parse("*"), Owner(1), 0)
     router.add(subscription)
     for number in range(100):
         assert found(router, f"topic {number}") == {subscription}
@@ -183,4 +184,4 @@ def test_removing_what_is_not_there_is_an_error() -> None:
     """A router that forgave it would hide a leak."""
     router: Router[Owner] = Router()
     with pytest.raises(KeyError):
-        router.remove(Subscription(("a", "_0"), LevelFilter.parse("a"), Owner(1), 0))
+        router.remove(OwnedSubscription(("a", "_0"), LevelFilter.parse("a"), Owner(1), 0))

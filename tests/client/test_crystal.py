@@ -11,7 +11,7 @@ import websockets
 from headwater.broker.broker import Broker
 from headwater.client import Client, CrystalClient, Message, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.crystal import codec as crystal
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.transport.tcp import Bounds, Connections, Listener
@@ -35,7 +35,7 @@ class Running:
 
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
-    engine = await EmbeddedEngine.open(data, Settings())
+    engine = await EmbeddedEngine.open(data, LogSettings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
     service = crystal.CrystalService(crystal.CrystalSettings(SECRET))

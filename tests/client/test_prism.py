@@ -10,7 +10,7 @@ import pytest
 from headwater.broker.broker import Broker
 from headwater.client import Client, Message, PrismClient, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.prism import codec as prism
 from headwater.transport.tcp import Bounds, Connections, Listener
 from tests.e2e.process import PATIENCE
@@ -36,7 +36,7 @@ class Running:
 
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
-    engine = await EmbeddedEngine.open(data, Settings())
+    engine = await EmbeddedEngine.open(data, LogSettings())
     broker = Broker(engine)
     connections = Connections(Bounds(), broker.join)
     service = prism.PrismService(prism.PrismSettings(queues=(BOUND,)), {"shop": SECRET})

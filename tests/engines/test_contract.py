@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import LogUnavailable
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.log.engine import Engine
 from headwater.message import Batch, Run
 
@@ -18,7 +18,7 @@ Test = Callable[[Opener, Path], Coroutine[Any, Any, None]]
 
 
 async def _embedded(directory: Path) -> Engine:
-    return await EmbeddedEngine.open(directory, Settings(segment_bytes=64 * 1024))
+    return await EmbeddedEngine.open(directory, LogSettings(segment_bytes=64 * 1024))
 
 
 #: A bound for what never happens; a busy disk may take long.

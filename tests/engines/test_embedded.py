@@ -8,7 +8,7 @@ import pytest
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded import file
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from tests.engines.test_contract import durable, everything, run_of
 
 
@@ -32,7 +32,7 @@ def test_a_failed_sync_is_told_and_leaves_nothing_behind(
 ) -> None:
     async def check() -> None:
         disk = FailingDisk(monkeypatch)
-        engine = await EmbeddedEngine.open(tmp_path, Settings())
+        engine = await EmbeddedEngine.open(tmp_path, LogSettings())
         engine.append(run_of(b"kept"))
         assert await durable(engine, 1) is None
         disk.failures = 1
@@ -49,7 +49,7 @@ def test_a_failed_sync_is_told_and_leaves_nothing_behind(
                 await asyncio.sleep(0.05)
         assert await durable(engine, 2) is None
         await engine.close()
-        again = await EmbeddedEngine.open(tmp_path, Settings())
+        again = await EmbeddedEngine.open(tmp_path, LogSettings())
         stored = await everything(again, lambda topic: True)
         assert [p for batch in stored for p in batch.run.payloads] == [b"kept", b"after"]
         await again.close()
@@ -62,7 +62,7 @@ def test_everything_queued_behind_a_failure_is_refused_in_order(
 ) -> None:
     async def check() -> None:
         disk = FailingDisk(monkeypatch)
-        engine = await EmbeddedEngine.open(tmp_path, Settings(segment_bytes=64 * 1024))
+        engine = await EmbeddedEngine.open(tmp_path, LogSettings(segment_bytes=64 * 1024))
         disk.failures = 1
         heard: list[LogUnavailable | None] = []
         for _ in range(50):
@@ -75,7 +75,7 @@ def test_everything_queued_behind_a_failure_is_refused_in_order(
         assert all(error is not None for error in heard[stored:])
         assert engine.watermark == engine.end == stored
         await engine.close()
-        again = await EmbeddedEngine.open(tmp_path, Settings())
+        again = await EmbeddedEngine.open(tmp_path, LogSettings())
         assert again.end == stored
         await again.close()
 

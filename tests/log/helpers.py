@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from headwater.log.embedded.reader import Log
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.reader import LogReader
+from headwater.log.embedded.store import LogStore
 from headwater.message import Batch, Headers, Run
 
 START_TIME = 1_700_000_000_000_000
@@ -54,14 +54,14 @@ def place(runs: Sequence[Run], offset: int, timestamp: int) -> list[Batch]:
     return batches
 
 
-def append(store: Store, *runs: Run) -> list[Batch]:
+def append(store: LogStore, *runs: Run) -> list[Batch]:
     """Append the runs as one frame."""
     batches = place(runs, store.end, max(store.last_timestamp + 10, START_TIME))
     store.append(batches)
     return batches
 
 
-def fill(store: Store, frames: int, size: int = 50) -> list[Message]:
+def fill(store: LogStore, frames: int, size: int = 50) -> list[Message]:
     """Append frames of three messages with different topics, and sync each; all of them."""
     written = []
     for number in range(frames):
@@ -73,7 +73,7 @@ def fill(store: Store, frames: int, size: int = 50) -> list[Message]:
 
 
 def read_batches(
-    log: Log,
+    log: LogReader,
     offset: int = 0,
     end: int | None = None,
     wanted: Callable[[str], bool] = everything,
@@ -88,7 +88,7 @@ def read_batches(
         offset = following
 
 
-def contents(log: Log, offset: int = 0, end: int | None = None) -> list[Message]:
+def contents(log: LogReader, offset: int = 0, end: int | None = None) -> list[Message]:
     return messages(read_batches(log, offset, end))
 
 
@@ -96,17 +96,17 @@ def rest(seconds: float) -> None:
     """A pause that is none."""
 
 
-def seal_all(store: Store) -> None:
+def seal_all(store: LogStore) -> None:
     for segment in store.unsealed():
         store.seal(segment, rest)
 
 
 def sealed_log(directory: Path, frames: int = 6) -> list[Message]:
     """A closed log of one sealed segment and an active one; the messages of the former."""
-    store = Store.open(directory, segment_bytes=1 << 30)
+    store = LogStore.open(directory, segment_bytes=1 << 30)
     written = fill(store, frames)
     store.close()
-    store = Store.open(directory, segment_bytes=1)  # so that the next frame begins a new one
+    store = LogStore.open(directory, segment_bytes=1)  # so that the next frame begins a new one
     fill(store, 1)
     seal_all(store)
     store.close()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from headwater.cli.log import app
 from headwater.errors import HeadwaterError, LogDamaged, LogLocked, Refusal
 from headwater.log import record
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from tests.log.helpers import Message, append, fill, flip, make_run, messages, seal_all
 
 FIRST = "00000000000000000000.log"
@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def written(data: Path) -> list[Message]:
     """A log with sealed segments and an active one."""
-    store = Store.open(data / "log", segment_bytes=6_000)
+    store = LogStore.open(data / "log", segment_bytes=6_000)
     written = fill(store, 20)
     seal_all(store)
     written += messages(
@@ -73,7 +73,7 @@ def test_stat(data: Path, written: list[Message]) -> None:
 
 
 def test_stat_of_an_empty_log(data: Path) -> None:
-    Store.open(data / "log").close()
+    LogStore.open(data / "log").close()
     assert "none; the next message gets 0" in output(data, "stat")
 
 
@@ -95,7 +95,7 @@ def test_tail_of_a_topic_looks_back_as_far_as_it_takes(data: Path, written: list
 
 
 def test_tail_follows(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(data / "log", segment_bytes=2_000)
+    store = LogStore.open(data / "log", segment_bytes=2_000)
     fill(store, 2)
     turns = iter(range(4))
 
@@ -197,7 +197,7 @@ def test_repair_without_asking(data: Path, written: list[Message]) -> None:
 
 
 def test_repair_needs_the_broker_stopped(data: Path) -> None:
-    store = Store.open(data / "log")
+    store = LogStore.open(data / "log")
     result = run(data, "repair", "--yes")
     assert isinstance(result.exception, LogLocked)
     store.close()

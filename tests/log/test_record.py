@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from headwater.errors import LogError
 from headwater.log import record
-from headwater.log.record import Rows
+from headwater.log.record import FrameRows
 from headwater.message import Batch, Run
 from tests.log.helpers import everything, make_run, messages, place, runs
 
 ALL = 1 << 60
 
 
-def decode(batches: list[Batch], *, compressed: bool = False) -> Rows:
+def decode(batches: list[Batch], *, compressed: bool = False) -> FrameRows:
     message = record.encode(batches)
     if compressed:
         message = record.compress(record.read(message))
-    return Rows(message, batches[0].offset, batches[-1].end - batches[0].offset)
+    return FrameRows(message, batches[0].offset, batches[-1].end - batches[0].offset)
 
 
 @pytest.mark.property
@@ -110,7 +110,7 @@ def test_first_at_finds_the_row_of_a_time() -> None:
 
 
 def test_a_frame_without_rows_stands_for_lost_records() -> None:
-    rows = Rows(record.encode_nothing(), 10, 5)
+    rows = FrameRows(record.encode_nothing(), 10, 5)
     assert rows.lost
     assert rows.times() is None
     assert rows.batches(10, 15, everything, ALL) == ([], 15)
@@ -127,7 +127,7 @@ def test_batches_that_leave_a_gap_are_refused() -> None:
 def test_a_message_of_another_number_of_records_is_refused() -> None:
     message = record.encode(place([make_run("a", b"x", b"y")], 0, 5))
     with pytest.raises(pa.ArrowInvalid, match="2 messages where 3 should be"):
-        Rows(message, 0, 3)
+        FrameRows(message, 0, 3)
 
 
 def test_more_than_arrow_can_count_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What needs someone's attention, and since when it has been seen.
+"""What needs an operator's attention, and when it was first seen.
 
     log      the log refuses messages
     disk     the disk is nearly full, or cannot be looked at
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.admin.queues import QueueDesk
+from headwater.admin.queues import QueueHandlers
 from headwater.broker.broker import Broker
-from headwater.broker.cursor import GAPS
 from headwater.transport.tcp import Connections
 
 NAMED_QUEUES = 3
@@ -56,9 +55,10 @@ class Alert:
 class Alerts:
     def __init__(
         self,
+        *,
         broker: Broker,
         connections: Connections,
-        queues: QueueDesk,
+        queues: QueueHandlers,
         data: Path,
         thresholds: Thresholds = DEFAULT,
     ) -> None:
@@ -84,7 +84,7 @@ class Alerts:
         ]
 
     def figures(self) -> Mapping[str, int]:
-        """What is counted for alerts, and for metrics too."""
+        """Figures that alerts and metrics share."""
         slow = behind = 0
         for lag in self._broker.lags():
             behind += 1
@@ -111,9 +111,10 @@ class Alerts:
             yield Alert("warning", "disk", f"the disk has {free >> 20} MiB left")
 
     def _gap(self) -> Iterator[Alert]:
-        if GAPS.count and time.time() - GAPS.at < self._thresholds.gap_seconds:
+        gaps = self._broker.gaps
+        if gaps.count and time.time() - gaps.at < self._thresholds.gap_seconds:
             # Which of them were wanted, nobody can tell any more.
-            taken = f"retention took up to {_some(GAPS.count, 'message')}"
+            taken = f"retention took up to {_some(gaps.count, 'message')}"
             late = "before a subscriber or a queue got them, since the broker started"
             yield Alert("warning", "gap", f"{taken} {late}")
 

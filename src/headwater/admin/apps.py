@@ -9,7 +9,7 @@ from headwater.errors import Code, Refusal
 from headwater.identity.apps import Apps
 
 
-class AppDesk:
+class AppHandlers:
     """`secrets` are the apps that may connect: at first those of the configuration. They change
     here, and `declare` is told of each of them, so that it has its queue."""
 

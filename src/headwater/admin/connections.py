@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from headwater.admin.paging import Page, Selection, Wish, select
+from headwater.admin.paging import ListPage, PageBuilder, PageRequest, select
 from headwater.broker.peer import Interest, Peer
 from headwater.control import Handler
 from headwater.errors import Code, Refusal
@@ -16,7 +16,7 @@ NEWEST_FIRST = "-since"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSubscription:
     """A subscription and whose it is."""
 
     connection: Connection
@@ -43,7 +43,7 @@ CONNECTION_KEYS: Mapping[str, Callable[[Connection], Any]] = {
     "out_rate": lambda each: each.meter.rate_out,
 }
 
-SUBSCRIPTION_KEYS: Mapping[str, Callable[[Held], Any]] = {
+SUBSCRIPTION_KEYS: Mapping[str, Callable[[HeldSubscription], Any]] = {
     "connection": lambda held: held.connection.id,
     "protocol": lambda held: held.connection.session.protocol,
     "client": lambda held: _client(held.connection),
@@ -55,7 +55,7 @@ SUBSCRIPTION_KEYS: Mapping[str, Callable[[Held], Any]] = {
 }
 
 
-class ConnectionDesk:
+class ConnectionHandlers:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
@@ -69,24 +69,24 @@ class ConnectionDesk:
     async def page(
         self, limit: int = 50, sort: str = "", cursor: str | None = None, q: str = ""
     ) -> dict[str, Any]:
-        wish = Wish.read(limit, sort, cursor, q)
-        if wish.sort in ("", NEWEST_FIRST) and not wish.q and wish.cursor is None:
-            return self._newest(wish).as_dict(_connection)
-        selection = Selection(wish, CONNECTION_KEYS, NEWEST_FIRST, lambda each: each.id)
-        found = (each for each in self._admitted() if _matches(each, wish.q.lower()))
-        return (await select(selection, found)).as_dict(_connection)
+        asked = PageRequest.read(limit, sort, cursor, q)
+        if asked.sort in ("", NEWEST_FIRST) and not asked.q and asked.cursor is None:
+            return self._newest(asked).as_dict(_connection)
+        builder = PageBuilder(asked, CONNECTION_KEYS, NEWEST_FIRST, lambda each: each.id)
+        found = (each for each in self._admitted() if _matches(each, asked.q.lower()))
+        return (await select(builder, found)).as_dict(_connection)
 
-    def _newest(self, wish: Wish) -> Page[Connection]:
+    def _newest(self, asked: PageRequest) -> ListPage[Connection]:
         """The usual page, which needs no look at all the others."""
         known = self._connections.open
-        newest = list(islice(reversed(known.values()), wish.limit))
-        selection = Selection(wish, CONNECTION_KEYS, NEWEST_FIRST, lambda each: each.id)
-        selection.add(newest)
-        page = selection.page()
+        newest = list(islice(reversed(known.values()), asked.limit))
+        builder = PageBuilder(asked, CONNECTION_KEYS, NEWEST_FIRST, lambda each: each.id)
+        builder.add(newest)
+        page = builder.page()
         if len(known) > len(newest):
-            selection.add(islice(reversed(known.values()), wish.limit, wish.limit + 1))
-            page = selection.page()
-        return Page(page.items, len(known), page.next)
+            builder.add(islice(reversed(known.values()), asked.limit, asked.limit + 1))
+            page = builder.page()
+        return ListPage(page.items, len(known), page.next)
 
     async def close(self, id: int) -> None:
         connection = self._connections.open.get(id)
@@ -97,24 +97,24 @@ class ConnectionDesk:
     async def subscriptions(
         self, limit: int = 50, sort: str = "", cursor: str | None = None, q: str = ""
     ) -> dict[str, Any]:
-        wish = Wish.read(limit, sort, cursor, q)
-        selection = Selection(
-            wish,
+        asked = PageRequest.read(limit, sort, cursor, q)
+        builder = PageBuilder(
+            asked,
             SUBSCRIPTION_KEYS,
             "connection",
             lambda held: (held.connection.id, held.number),
         )
-        text = wish.q.lower()
+        text = asked.q.lower()
         found = (held for held in self._held() if _holds(held, text))
-        return (await select(selection, found)).as_dict(_subscription)
+        return (await select(builder, found)).as_dict(_subscription)
 
     def _admitted(self) -> Iterator[Connection]:
         return iter(list(self._connections.open.values()))
 
-    def _held(self) -> Iterator[Held]:
+    def _held(self) -> Iterator[HeldSubscription]:
         for connection in self._admitted():
             for number, interest in enumerate(_peer(connection).interests()):
-                yield Held(connection, number, interest)
+                yield HeldSubscription(connection, number, interest)
 
 
 def _matches(connection: Connection, text: str) -> bool:
@@ -125,7 +125,7 @@ def _matches(connection: Connection, text: str) -> bool:
     return any(text in each.lower() for each in texts)
 
 
-def _holds(held: Held, text: str) -> bool:
+def _holds(held: HeldSubscription, text: str) -> bool:
     if not text:
         return True
     interest = held.interest
@@ -165,7 +165,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
     }
 
 
-def _subscription(held: Held) -> dict[str, Any]:
+def _subscription(held: HeldSubscription) -> dict[str, Any]:
     interest = held.interest
     return {
         "connection": held.connection.id,

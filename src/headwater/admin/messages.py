@@ -39,7 +39,7 @@ MOST_HEADER_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMessages:
     """Messages in the order of the log, and whether the look was cut short: then `reached` is how
     far it came."""
 
@@ -48,8 +48,8 @@ class Found:
     partial: bool
 
 
-class MessageDesk:
-    def __init__(self, broker: Broker, taps: Taps, message_bytes: int, topic_bytes: int) -> None:
+class MessageHandlers:
+    def __init__(self, *, broker: Broker, taps: Taps, message_bytes: int, topic_bytes: int) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._taps = taps
@@ -94,7 +94,7 @@ class MessageDesk:
         found = await asyncio.to_thread(self._backwards, wanted, stop, limit)
         return self._answer(found, found.reached, stop)
 
-    def _answer(self, found: Found, first: int, end: int) -> dict[str, Any]:
+    def _answer(self, found: FoundMessages, first: int, end: int) -> dict[str, Any]:
         """`first` and `end` are the range that was looked at."""
         return {
             "items": [_shown(row) for row in found.rows],
@@ -103,7 +103,7 @@ class MessageDesk:
             "partial": found.partial,
         }
 
-    def _forwards(self, wanted: Callable[[str], bool], start: int, limit: int) -> Found:
+    def _forwards(self, wanted: Callable[[str], bool], start: int, limit: int) -> FoundMessages:
         at, end = max(start, self._engine.start), self._engine.watermark
         deadline = time.monotonic() + LOOK_SECONDS
         rows: list[Row] = []
@@ -116,11 +116,11 @@ class MessageDesk:
             if len(rows) >= limit:
                 break
             if time.monotonic() > deadline:
-                return _fit_forwards(Found(rows, at, True))
+                return _fit_forwards(FoundMessages(rows, at, True))
         reached = rows[-1].offset + 1 if len(rows) >= limit else at
-        return _fit_forwards(Found(rows, reached, False))
+        return _fit_forwards(FoundMessages(rows, reached, False))
 
-    def _backwards(self, wanted: Callable[[str], bool], stop: int, limit: int) -> Found:
+    def _backwards(self, wanted: Callable[[str], bool], stop: int, limit: int) -> FoundMessages:
         first = self._engine.start
         deadline = time.monotonic() + LOOK_SECONDS
         rows: list[Row] = []
@@ -134,13 +134,13 @@ class MessageDesk:
                     step = FIRST_STEP
                     deadline = max(deadline, time.monotonic() + LOOK_SECONDS / 4)
                     continue
-                return _fit_backwards(Found(rows, stop, True))
+                return _fit_backwards(FoundMessages(rows, stop, True))
             rows = found + rows
             stop, step = low, min(step * 2, MOST_STEP)
             if time.monotonic() > deadline:
-                return _fit_backwards(Found(rows, stop, len(rows) < limit and stop > first))
+                return _fit_backwards(FoundMessages(rows, stop, len(rows) < limit and stop > first))
         reached = rows[0].offset if len(rows) >= limit else stop
-        return _fit_backwards(Found(rows, reached, False))
+        return _fit_backwards(FoundMessages(rows, reached, False))
 
     def _window(
         self, wanted: Callable[[str], bool], low: int, stop: int, limit: int, deadline: float
@@ -304,24 +304,24 @@ def _rows(batch: Any, start: int = 0, stop: int = CUT_BYTES) -> list[Row]:
     return [Row(*values) for values in zip(*columns, strict=True)]
 
 
-def _fit_forwards(found: Found) -> Found:
+def _fit_forwards(found: FoundMessages) -> FoundMessages:
     """As many of the first messages as fit into an answer."""
     size = 0
     for number, row in enumerate(found.rows):
         size += len(row.payload)
         if size > ANSWER_BYTES and number:
-            return Found(found.rows[:number], row.offset, found.partial)
+            return FoundMessages(found.rows[:number], row.offset, found.partial)
     return found
 
 
-def _fit_backwards(found: Found) -> Found:
+def _fit_backwards(found: FoundMessages) -> FoundMessages:
     """As many of the last messages as fit into an answer."""
     size = 0
     for number, row in enumerate(reversed(found.rows)):
         size += len(row.payload)
         if size > ANSWER_BYTES and number:
             kept = found.rows[len(found.rows) - number :]
-            return Found(kept, kept[0].offset, found.partial)
+            return FoundMessages(kept, kept[0].offset, found.partial)
     return found
 
 

@@ -8,29 +8,29 @@ from typing import Any
 
 from headwater import __version__
 from headwater.admin.alerts import Alerts
-from headwater.admin.queues import QueueDesk
-from headwater.admin.rates import Observatory, Rates
+from headwater.admin.queues import QueueHandlers
+from headwater.admin.rates import Rates, RateSampler
 from headwater.admin.taps import Taps
-from headwater.admin.topics import Entry, TopicDesk
+from headwater.admin.topics import TopicEntry, TopicHandlers
 from headwater.broker.broker import Broker
-from headwater.broker.cursor import GAPS
 from headwater.control import Handler
 from headwater.log.timings import BOUNDS
 from headwater.protocols.base import ServiceCounter
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections
 
-MOST_PIECES = 500
+MOST_SEGMENTS = 500
 
 
-class OverviewDesk:
+class OverviewHandlers:
     def __init__(
         self,
+        *,
         broker: Broker,
         connections: Connections,
-        observatory: Observatory,
-        topics: TopicDesk,
-        queues: QueueDesk,
+        sampler: RateSampler,
+        topics: TopicHandlers,
+        queues: QueueHandlers,
         taps: Taps,
         retention: Mapping[str, Any],
         data: Path,
@@ -39,13 +39,13 @@ class OverviewDesk:
         self._broker = broker
         self._engine = broker.engine
         self._connections = connections
-        self._observatory = observatory
+        self._sampler = sampler
         self._topics = topics
         self._queues = queues
         self._taps = taps
         self._retention = retention
         self._counters = counters
-        self._alerts = Alerts(broker, connections, queues, data)
+        self._alerts = Alerts(broker=broker, connections=connections, queues=queues, data=data)
 
     def handlers(self) -> dict[str, Handler]:
         return {"overview": self.overview, "log.show": self.log, "metrics": self.metrics}
@@ -53,11 +53,11 @@ class OverviewDesk:
     async def overview(self) -> dict[str, Any]:
         await self._topics.refresh()
         await self._queues.refresh()
-        rates = self._observatory.rates()
+        rates = self._sampler.rates()
         return {
             "version": __version__,
-            "started": self._observatory.started,
-            "uptime_seconds": time.time() - self._observatory.started / 1e6,
+            "started": self._sampler.started,
+            "uptime_seconds": time.time() - self._sampler.started / 1e6,
             "log": self._log(),
             **_flow(self._sum(), _sum_rates(rates)),
             "protocols": self._protocols(rates),
@@ -67,12 +67,12 @@ class OverviewDesk:
             "queues": len(self._queues.summaries),
             "dead_letters": self._dead(),
             "alerts": self._alerts.current(),
-            "history": self._observatory.history.as_dict(),
+            "history": self._sampler.history.as_dict(),
         }
 
     async def log(self) -> dict[str, Any]:
         """The newest segments, and how the log is kept."""
-        pieces = self._engine.pieces()
+        segments = self._engine.segments()
         return {
             **self._log(),
             "pieces": [
@@ -83,7 +83,7 @@ class OverviewDesk:
                     "last_timestamp": each.last_timestamp,
                     "sealed": each.sealed,
                 }
-                for each in pieces[-MOST_PIECES:]
+                for each in segments[-MOST_SEGMENTS:]
             ],
             "retention": self._retention,
         }
@@ -94,10 +94,10 @@ class OverviewDesk:
         syncs = self._engine.syncs
         return {
             "version": __version__,
-            "started": self._observatory.started,
+            "started": self._sampler.started,
             "log": self._log(),
             "syncs": {"bounds": BOUNDS, "counts": list(syncs.counts), "seconds": syncs.seconds},
-            "protocols": self._protocols(self._observatory.rates()),
+            "protocols": self._protocols(self._sampler.rates()),
             "subscriptions": self._broker.subscriptions,
             "topics": [_topic(each) for each in top],
             "other_topics": {
@@ -106,7 +106,7 @@ class OverviewDesk:
                 "bytes": sum(each.bytes for each in rest),
             },
             "queues": self._queues.summaries,
-            "lost": GAPS.count,
+            "lost": self._broker.gaps.count,
             "taps": len(self._taps),
             **self._alerts.figures(),
             "counters": [
@@ -118,14 +118,14 @@ class OverviewDesk:
     def _log(self) -> dict[str, Any]:
         engine = self._engine
         half, most = engine.syncs.quantiles(0.5, 0.99)
-        pieces = engine.pieces()
+        segments = engine.segments()
         return {
             "start": engine.start,
             "watermark": engine.watermark,
             "end": engine.end,
             "timestamp": engine.timestamp,
-            "bytes": sum(each.bytes for each in pieces),
-            "segments": len(pieces),
+            "bytes": sum(each.bytes for each in segments),
+            "segments": len(segments),
             "sync_ms_p50": round(half * 1000, 3),
             "sync_ms_p99": round(most * 1000, 3),
             "refusal": engine.refusal,
@@ -179,5 +179,5 @@ def _sum_rates(rates: Mapping[str, Rates]) -> Rates:
     )
 
 
-def _topic(entry: Entry) -> dict[str, Any]:
+def _topic(entry: TopicEntry) -> dict[str, Any]:
     return {"topic": entry.topic, "count": entry.messages, "bytes": entry.bytes}

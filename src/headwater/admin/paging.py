@@ -26,7 +26,7 @@ Key = Callable[[T], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PageRequest:
     """What someone wants to see of a list."""
 
     limit: int = 50
@@ -37,7 +37,7 @@ class Wish:
     @classmethod
     def read(
         cls, limit: object = 50, sort: object = "", cursor: object = None, q: object = ""
-    ) -> "Wish":
+    ) -> "PageRequest":
         """From what a request has. Raises Refusal."""
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST_ITEMS:
             raise Refusal(Code.MALFORMED, f"limit is a whole number from 1 to {MOST_ITEMS}")
@@ -49,7 +49,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     items: list[T]
     total: int
     next: str | None
@@ -62,13 +62,13 @@ class Page(Generic[T]):
         }
 
 
-class Selection(Generic[T]):
+class PageBuilder(Generic[T]):
     """Takes items in any order and keeps those that are on the page."""
 
     def __init__(
-        self, wish: Wish, keys: Mapping[str, Key[T]], default: str, identity: Key[T]
+        self, asked: PageRequest, keys: Mapping[str, Key[T]], default: str, identity: Key[T]
     ) -> None:
-        sort = wish.sort or default
+        sort = asked.sort or default
         self._descending = sort.startswith("-")
         field = sort.removeprefix("-")
         if field not in keys:
@@ -77,8 +77,8 @@ class Selection(Generic[T]):
             )
         self._key = keys[field]
         self._identity = identity
-        self._limit = wish.limit
-        self._after = None if wish.cursor is None else _decode(wish.cursor)
+        self._limit = asked.limit
+        self._after = None if asked.cursor is None else _decode(asked.cursor)
         self._best: list[tuple[Any, Any, T]] = []
         self._total = 0
 
@@ -92,11 +92,11 @@ class Selection(Generic[T]):
         choose = nlargest if self._descending else nsmallest
         self._best = choose(self._limit + 1, self._best + rows)
 
-    def page(self) -> Page[T]:
+    def page(self) -> ListPage[T]:
         shown = self._best[: self._limit]
         more = len(self._best) > self._limit
         following = _encode(shown[-1][0], shown[-1][1]) if more else None
-        return Page([item for _, _, item in shown], self._total, following)
+        return ListPage([item for _, _, item in shown], self._total, following)
 
     def _is_behind(self, row: tuple[Any, Any, T]) -> bool:
         if self._after is None:
@@ -105,12 +105,12 @@ class Selection(Generic[T]):
         return place < self._after if self._descending else place > self._after
 
 
-async def select(selection: Selection[T], items: Iterator[T]) -> Page[T]:
+async def select(builder: PageBuilder[T], items: Iterator[T]) -> ListPage[T]:
     """Fill a page in small steps, so that the event loop is free in between."""
     while step := list(islice(items, ITEMS_PER_TURN)):
-        selection.add(step)
+        builder.add(step)
         await asyncio.sleep(0)
-    return selection.page()
+    return builder.page()
 
 
 def _encode(value: Any, identity: Any) -> str:

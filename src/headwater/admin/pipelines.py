@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.control import Handler
 from headwater.errors import Code, Refusal
 
 MOST_PIPELINES = 32
@@ -20,7 +21,7 @@ STALE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PipelineReport:
     """The last word of one pipeline."""
 
     pipeline: str
@@ -37,7 +38,7 @@ class Report:
         }
 
 
-class Board:
+class PipelineReports:
     """Any thread may use it."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -59,13 +60,24 @@ class Board:
             while len(self._last) > MOST_PIPELINES:
                 del self._last[next(iter(self._last))]
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[PipelineReport]:
         now = self._clock()
         with self._lock:
             return [
-                Report(name, state, int(at * 1e6), now - at > STALE_SECONDS)
+                PipelineReport(name, state, int(at * 1e6), now - at > STALE_SECONDS)
                 for name, (at, state) in sorted(self._last.items())
             ]
+
+
+class PipelineHandlers:
+    def __init__(self, reports: PipelineReports) -> None:
+        self._reports = reports
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"pipelines.list": self.list_pipelines}
+
+    async def list_pipelines(self) -> list[dict[str, Any]]:
+        return [report.as_dict() for report in self._reports.reports()]
 
 
 def _size(state: dict[str, Any]) -> int:

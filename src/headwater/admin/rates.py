@@ -1,6 +1,6 @@
-"""How a broker is doing: rates, what they were in the last minutes, and what needs attention.
+"""How fast messages come and go: rates of now, and of the last minutes.
 
-Nothing here is asked by the way of a message. Counters are looked at once a second.
+Nothing here is on the way of a message: the counters are sampled once a second.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Rates:
 NOTHING = Traffic()
 
 
-class History:
+class RateHistory:
     """Rates of the last 15 minutes, in steps of 5 seconds. The newest is last."""
 
     def __init__(self) -> None:
@@ -78,14 +78,14 @@ def _rounded(values: Iterable[float]) -> float:
     return round(sum(values), 1)
 
 
-class Observatory:
+class RateSampler:
     """`sample` brings the totals up to date, with pauses in which others get their turn."""
 
     def __init__(self, totals: Totals, sample: Callable[[], Iterator[None]]) -> None:
         self._totals = totals
         self._bring_up_to_date = sample
         self.started = time.time_ns() // 1000
-        self.history = History()
+        self.history = RateHistory()
         self._samples: deque[tuple[float, dict[str, Traffic]]] = deque(maxlen=RATE_SAMPLES + 1)
         self._step: tuple[float, dict[str, Traffic]] = self._sample()
         self._samples.append(self._step)

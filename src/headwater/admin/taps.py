@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from headwater.broker.cursor import Cursor, Wants
-from headwater.broker.router import Subscription
+from headwater.broker.router import OwnedSubscription
 from headwater.errors import Code, LogError, Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Headers
@@ -75,7 +75,7 @@ class Tap(Cursor):
     durable = False
 
     def __init__(self, broker: "Broker", wanted: Filter, text: str) -> None:
-        super().__init__(broker.engine, broker.router)
+        super().__init__(broker.engine, broker.router, broker.gaps)
         self._broker = broker
         self._text = text.encode().lower()
         self._rows: deque[Row] = deque()
@@ -83,7 +83,7 @@ class Tap(Cursor):
         self._examined = Allowance(EXAMINED_PER_SECOND)
         self._passed = self._matched = self._skipped = 0
         self.fetched_at = time.monotonic()
-        self._subscription: Subscription[Cursor] = Subscription(
+        self._subscription: OwnedSubscription[Cursor] = OwnedSubscription(
             ("tap", wanted.text), wanted, self, broker.engine.end
         )
         broker.add(self._subscription)

@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from headwater.broker.cursor import Cursor
+from headwater.broker.cursor import Cursor, Gaps
 from headwater.broker.peer import Peer
+from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
-from headwater.broker.queues.feed import Consumer
 from headwater.broker.queues.queue import Queue
-from headwater.broker.repeats import Repeats, is_remembered
-from headwater.broker.router import Router, Subscription
+from headwater.broker.repeats import RepeatWindow, is_remembered
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
 from headwater.errors import Code, Refusal
@@ -47,9 +47,11 @@ class Broker:
         #: How many subscriptions a connection may have.
         self.most_subscriptions = subscriptions
         self.router: Router[Cursor] = Router()
+        #: Messages that retention took before someone got them.
+        self.gaps = Gaps()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
-        self.repeats = Repeats(repeat_seconds, time.monotonic)
+        self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
         self._subscriptions = 0
@@ -124,18 +126,27 @@ class Broker:
             queue = self.queues[spec.name] = Queue(self, spec, self.dead.bury)
         return queue
 
-    def consume(self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet) -> Consumer:
+    def consume(
+        self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet
+    ) -> tuple[Queue, Consumer]:
+        """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
-        return self.queue(spec).add(key, outlet)
+        queue = self.queue(spec)
+        return queue, queue.add(key, outlet)
 
-    def abandon(self, consumer: Consumer) -> None:
+    def abandon(self, queue: Queue, consumer: Consumer) -> None:
         self._consumers -= 1
-        consumer.queue.remove(consumer)
+        queue.remove(consumer)
 
     @property
     def subscriptions(self) -> int:
         """How many subscriptions there are, and consumers of queues."""
         return self._subscriptions + self._consumers
+
+    @property
+    def busy(self) -> bool:
+        """Some cursor is about to give more, without anyone asking."""
+        return any(each.busy for each in (*self._subscribers, *self.queues.values()))
 
     def lags(self) -> Iterator[int]:
         """How many offsets each subscriber that is behind is behind."""
@@ -153,7 +164,9 @@ class Broker:
 
     def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
-        subscriber = Subscriber(self.engine, self.router, outlet, command.durable)
+        subscriber = Subscriber(
+            self.engine, self.router, self.gaps, outlet=outlet, name=command.durable
+        )
         self._subscribers.add(subscriber)
         if subscriber.name is not None:
             if (holder := self._durable.get(subscriber.name)) is not None:
@@ -171,12 +184,12 @@ class Broker:
             self.engine.notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
 
-    def add(self, subscription: Subscription[Cursor]) -> None:
+    def add(self, subscription: OwnedSubscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
         self._subscriptions += 1
         self.router.add(subscription)
 
-    def drop(self, subscription: Subscription[Cursor]) -> None:
+    def drop(self, subscription: OwnedSubscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
         self._subscriptions -= 1
         self.router.remove(subscription)

@@ -14,7 +14,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 
-from headwater.broker.router import Router, Subscription
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import LogError
 from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
@@ -29,11 +29,11 @@ READ_BYTES = 512 * 1024
 # With more filters than this, asking each one costs more than decoding what nobody wants.
 FILTERS_WORTH_ASKING = 64
 
-Wants = tuple[Subscription["Cursor"], ...]
+Wants = tuple[OwnedSubscription["Cursor"], ...]
 
 
 class Gaps:
-    """Messages that retention took away before they could be given, of all cursors."""
+    """Messages that retention took away before any cursor of a broker could give them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,19 +44,17 @@ class Gaps:
         self.at = time.time()
 
 
-GAPS = Gaps()
-
-
 class Cursor(ABC):
     #: It may only see what is durable.
     durable: bool
     #: What it is known under, if anything.
     name: str | None = None
 
-    def __init__(self, engine: Engine, router: "Router[Cursor]") -> None:
+    def __init__(self, engine: Engine, router: "Router[Cursor]", gaps: Gaps) -> None:
         self._engine = engine
         self._router = router
-        self.subscriptions: dict[tuple[str, str], Subscription[Cursor]] = {}
+        self._gaps = gaps
+        self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None
@@ -190,7 +188,7 @@ class Cursor(ABC):
         assert self._position is not None
         if (gap := self._engine.start - self._position) > 0:
             self.lost += gap
-            GAPS.add(gap)
+            self._gaps.add(gap)
             logger.warning(
                 "retention overtook a subscriber%s: offsets %d to %d are gone",
                 f" ({self.name})" if self.name else "",

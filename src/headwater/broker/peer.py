@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.cursor import Cursor
-from headwater.broker.router import Subscription
+from headwater.broker.router import OwnedSubscription
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import (
     Acknowledge,
@@ -27,7 +27,8 @@ from headwater.message import Run
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
-    from headwater.broker.queues.feed import Consumer
+    from headwater.broker.queues.consumer import Consumer
+    from headwater.broker.queues.queue import Queue
 
 # Why a connection is not read from.
 LOG = "the log is behind"
@@ -54,7 +55,7 @@ class Peer:
         #: What the client calls itself, if it has said so.
         self.name = ""
         self._subscriber: Subscriber | None = None
-        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._consumers: dict[tuple[str, str], tuple[Queue, Consumer]] = {}
         self._sole = False  # it has a name that others cannot have
         self._published = 0  # the end of the last batch it published
         self._left = False
@@ -77,8 +78,8 @@ class Peer:
         lag = 0
         if self._subscriber is not None and self._subscriber.behind:
             lag = self._engine.end - self._subscriber.position
-        for consumer in self._consumers.values():
-            lag = max(lag, self._engine.watermark - consumer.queue.position_of(consumer))
+        for queue, consumer in self._consumers.values():
+            lag = max(lag, self._engine.watermark - queue.position_of(consumer))
         return lag
 
     def interests(self) -> list["Interest"]:
@@ -96,8 +97,8 @@ class Peer:
                         lag,
                     )
                 )
-        for consumer in self._consumers.values():
-            spec, position = consumer.queue.spec, consumer.queue.position_of(consumer)
+        for queue, consumer in self._consumers.values():
+            spec, position = queue.spec, queue.position_of(consumer)
             text = " ".join(each.text for each in spec.filters)
             lag = self._engine.watermark - position
             key = " ".join(filter(None, consumer.key))
@@ -120,17 +121,17 @@ class Peer:
 
     def _unblock(self) -> None:
         """The window of a connection is for all queues that it consumes."""
-        for consumer in self._consumers.values():
+        for queue, consumer in self._consumers.values():
             if consumer.blocked:
-                consumer.queue.resume(consumer)
+                queue.resume(consumer)
 
     def leave(self) -> None:
         """The connection is gone."""
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
-        for consumer in self._consumers.values():
-            self._broker.abandon(consumer)
+        for queue, consumer in self._consumers.values():
+            self._broker.abandon(queue, consumer)
         if self._sole:
             self._broker.release(self)
 
@@ -198,7 +199,7 @@ class Peer:
         if subscriber is None:
             subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
         since = 0 if command.durable else self._engine.end
-        subscription: Subscription[Cursor] = Subscription(
+        subscription: OwnedSubscription[Cursor] = OwnedSubscription(
             command.key, command.filter, subscriber, since
         )
         self._broker.add(subscription)
@@ -221,14 +222,15 @@ class Peer:
             raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
         self._answer(command.answer)
         if not known:
-            consumer = self._broker.consume(command.queue, command.key, self._outlet)
-            self._consumers[command.key] = consumer
-            consumer.queue.start(consumer)
+            queue, consumer = self._broker.consume(command.queue, command.key, self._outlet)
+            self._consumers[command.key] = queue, consumer
+            queue.start(consumer)
 
     def _acknowledge(self, command: Acknowledge) -> None:
-        consumer = self._consumers.get(command.key)
-        if consumer is not None:
-            consumer.queue.acknowledge(consumer, command.offsets)
+        found = self._consumers.get(command.key)
+        if found is not None:
+            queue, consumer = found
+            queue.acknowledge(consumer, command.offsets)
             self._unblock()
 
     def _identify(self, command: Identify) -> None:

@@ -19,7 +19,7 @@ PARTS = 8
 MOST_REMEMBERED = 2_000_000
 
 
-class Repeats:
+class RepeatWindow:
     def __init__(
         self, seconds: float, clock: Callable[[], float], most: int = MOST_REMEMBERED
     ) -> None:

@@ -31,7 +31,7 @@ O = TypeVar("O", bound=Owner)  # noqa: E741
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subscription(Generic[O]):
+class OwnedSubscription(Generic[O]):
     """One filter of one owner."""
 
     key: tuple[str, str]
@@ -44,7 +44,7 @@ class Subscription(Generic[O]):
         return self.owner.durable
 
 
-Wants = tuple[O, tuple[Subscription[O], ...]]
+Wants = tuple[O, tuple[OwnedSubscription[O], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Route(Generic[O]):
 
     live: tuple[Wants[O], ...]  # as soon as a batch is appended
     durable: tuple[Wants[O], ...]  # once it is durable
-    by_owner: dict[O, tuple[Subscription[O], ...]]
+    by_owner: dict[O, tuple[OwnedSubscription[O], ...]]
 
 
 @dataclass(slots=True)
 class _Node(Generic[O]):
     children: dict[str | None, "_Node[O]"] = field(default_factory=dict)  # None stands for `+`
-    here: dict[Subscription[O], None] = field(default_factory=dict)  # end at this level
-    rest: dict[Subscription[O], None] = field(default_factory=dict)  # `*` below this level
+    here: dict[OwnedSubscription[O], None] = field(default_factory=dict)  # end at this level
+    rest: dict[OwnedSubscription[O], None] = field(default_factory=dict)  # `*` below this level
 
     def empty(self) -> bool:
         return not (self.children or self.here or self.rest)
@@ -70,10 +70,10 @@ class Router(Generic[O]):
     def __init__(self) -> None:
         self._root: _Node[O] = _Node()
         # Equal filters are asked once for all that hold them.
-        self._patterns: dict[BindingFilter | RegexFilter, dict[Subscription[O], None]] = {}
+        self._patterns: dict[BindingFilter | RegexFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
 
-    def add(self, subscription: Subscription[O]) -> None:
+    def add(self, subscription: OwnedSubscription[O]) -> None:
         wanted = subscription.filter
         if isinstance(wanted, LevelFilter):
             node = self._root
@@ -84,7 +84,7 @@ class Router(Generic[O]):
             self._patterns.setdefault(wanted, {})[subscription] = None
         self._routes.clear()
 
-    def remove(self, subscription: Subscription[O]) -> None:
+    def remove(self, subscription: OwnedSubscription[O]) -> None:
         wanted = subscription.filter
         if isinstance(wanted, LevelFilter):
             self._prune(subscription, wanted)
@@ -105,7 +105,7 @@ class Router(Generic[O]):
 
     def find(self, topic: str) -> Route[O]:
         """The route, found by walking the tree."""
-        by_owner: dict[O, list[Subscription[O]]] = {}
+        by_owner: dict[O, list[OwnedSubscription[O]]] = {}
         for subscription in self._matching(topic):
             by_owner.setdefault(subscription.owner, []).append(subscription)
         wants = {owner: tuple(subscriptions) for owner, subscriptions in by_owner.items()}
@@ -115,7 +115,7 @@ class Router(Generic[O]):
             wants,
         )
 
-    def _matching(self, topic: str) -> Iterator[Subscription[O]]:
+    def _matching(self, topic: str) -> Iterator[OwnedSubscription[O]]:
         nodes = [self._root]
         for level in topic.split("/"):
             deeper = []
@@ -132,7 +132,7 @@ class Router(Generic[O]):
             if pattern.matches(topic):
                 yield from holders
 
-    def _prune(self, subscription: Subscription[O], wanted: LevelFilter) -> None:
+    def _prune(self, subscription: OwnedSubscription[O], wanted: LevelFilter) -> None:
         """Remove from the tree, with the nodes that nothing needs any more."""
         path = [self._root]
         for level in wanted.levels:

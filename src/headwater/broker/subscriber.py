@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 
-from headwater.broker.cursor import Cursor, Wants
+from headwater.broker.cursor import Cursor, Gaps, Wants
 from headwater.broker.router import Router
 from headwater.commands import Outlet
 from headwater.errors import Code, LogError, Refusal
@@ -18,9 +18,15 @@ OWN_STRETCHES = 10_000
 
 class Subscriber(Cursor):
     def __init__(
-        self, engine: Engine, router: Router[Cursor], outlet: Outlet, name: str | None = None
+        self,
+        engine: Engine,
+        router: Router[Cursor],
+        gaps: Gaps,
+        *,
+        outlet: Outlet,
+        name: str | None = None,
     ) -> None:
-        super().__init__(engine, router)
+        super().__init__(engine, router, gaps)
         self._outlet = outlet
         #: The name that its position is remembered under, if it is.
         self.name = name

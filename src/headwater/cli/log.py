@@ -29,7 +29,7 @@ from headwater.errors import HeadwaterError
 
 # The log brings Arrow with it, which takes long to import: only the commands that run need it.
 if TYPE_CHECKING:
-    from headwater.log.embedded.verify import Report
+    from headwater.log.embedded.verify import SegmentReport
     from headwater.log.embedded.view import Progress, View
     from headwater.message import Batch
 
@@ -184,7 +184,7 @@ def _directory(data: Path | None, config: Path | None) -> Path:
     return data_directory(data, config) / "log"
 
 
-def _verify(directory: Path) -> "list[Report]":
+def _verify(directory: Path) -> "list[SegmentReport]":
     from headwater.log.embedded.verify import verify
 
     with progress_bar("checking") as progress:

@@ -10,7 +10,7 @@ from headwater.cli.common import out
 from headwater.cli.output import plain_table, progress_bar, shown, size_of, time_of
 
 if TYPE_CHECKING:
-    from headwater.log.embedded.verify import Report
+    from headwater.log.embedded.verify import SegmentReport
     from headwater.log.embedded.view import View
     from headwater.message import Batch
 
@@ -112,7 +112,7 @@ def print_batch(batch: "Batch") -> None:
         print(f"{offset}  {when}  {topic}  {mark}{shown(text['payload'])}")
 
 
-def print_reports(reports: "list[Report]") -> bool:
+def print_reports(reports: "list[SegmentReport]") -> bool:
     """Say what was found; whether anything is damaged."""
     for report in reports:
         for damage in report.damage:

@@ -16,7 +16,7 @@ from pathlib import Path
 import uvicorn
 
 from headwater.console.app import make_app
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 from headwater.logging_setup import FORMATS, set_up
 
 # The broker comes first.
@@ -25,7 +25,7 @@ NICE = 10
 FAREWELL_SECONDS = 1
 
 
-def parse(arguments: Sequence[str] | None = None) -> tuple[Settings, argparse.Namespace]:
+def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="headwater.console", description=__doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="the broker's data directory")
@@ -38,14 +38,14 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Settings, argparse.Na
     add("--key", type=Path, help="for TLS")
     add("--log-format", choices=FORMATS, default="text")
     given = parser.parse_args(arguments)
-    settings = Settings(
-        given.data,
-        given.host,
-        given.port,
-        tuple(given.name),
-        given.session_hours,
-        given.certificate,
-        given.key,
+    settings = ConsoleSettings(
+        data=given.data,
+        host=given.host,
+        port=given.port,
+        names=tuple(given.name),
+        session_hours=given.session_hours,
+        certificate=given.certificate,
+        key=given.key,
     )
     return settings, given
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from headwater.console.problems import ApiError
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
 from headwater.identity.users import FILE, Role, User, Users, holder_of, is_password_of
 
@@ -41,7 +41,7 @@ EVERYONE = Identity("", Role.operator, local=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     name: str
     created: int  # when the user was: another one may have the name later
     until: float
@@ -74,11 +74,11 @@ class Attempts:
             self._failed.pop(key, None)
 
 
-class Access:
-    def __init__(self, settings: Settings) -> None:
+class AccessControl:
+    def __init__(self, settings: ConsoleSettings) -> None:
         self.users = Users(settings.data / FILE)
         self._settings = settings
-        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by what the cookie holds
+        self._sessions: OrderedDict[str, LoginSession] = OrderedDict()  # by what the cookie holds
         self._attempts = Attempts()
         self._hashing = asyncio.Semaphore(HASHING)
         self._known: dict[str, User] = {}
@@ -136,7 +136,7 @@ class Access:
                 raise ApiError(401, "unauthorized", "the name or the password is wrong")
         self._attempts.succeeded(*keys)
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = Session(name, user.created, time.time() + self.seconds)
+        self._sessions[session] = LoginSession(name, user.created, time.time() + self.seconds)
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return session, user

@@ -10,15 +10,15 @@ from fastapi.responses import FileResponse, PlainTextResponse
 
 from headwater import __version__
 from headwater.console import metrics
-from headwater.console.access import Access
-from headwater.console.control_link import Broker, NoAnswer
+from headwater.console.access import AccessControl
+from headwater.console.control_link import ControlLink, NoAnswer
 from headwater.console.dependencies import MOMENT, TheBroker, Viewer
 from headwater.console.events import Streams
 from headwater.console.guard import Guard
 from headwater.console.live import Tails
 from headwater.console.problems import ApiError, tell_errors
 from headwater.console.routes import lists, live, messages, queues, users
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 from headwater.registry import REGISTRY
 
 STATIC = Path(__file__).parent / "static"
@@ -33,8 +33,8 @@ METRICS_SECONDS = 2.0
 LARGE_AT_ONCE = 2
 
 
-def make_app(settings: Settings) -> FastAPI:
-    broker = Broker(settings.data)
+def make_app(settings: ConsoleSettings) -> FastAPI:
+    broker = ControlLink(settings.data)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,7 +53,7 @@ def make_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.broker = broker
-    app.state.access = Access(settings)
+    app.state.access = AccessControl(settings)
     app.state.streams = Streams()
     app.state.tails = Tails(broker)
     app.state.large = asyncio.Semaphore(LARGE_AT_ONCE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.control import protocol
-from headwater.control.protocol import Request
+from headwater.control.protocol import ControlRequest
 from headwater.errors import Code, HeadwaterError, Refusal
 
 MOST_LINKS = 8
@@ -42,7 +42,7 @@ class _Link:
                 *await asyncio.open_unix_connection(path, limit=protocol.MOST_ANSWER_BYTES + 1)
             )
 
-    async def ask(self, request: Request) -> dict[str, Any]:
+    async def ask(self, request: ControlRequest) -> dict[str, Any]:
         self._writer.write(request.encode())
         while True:
             line = await self._reader.readuntil(b"\n")
@@ -60,7 +60,7 @@ class _Kept:
     answer: "asyncio.Future[Any]"
 
 
-class Broker:
+class ControlLink:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._idle: list[_Link] = []
@@ -71,7 +71,7 @@ class Broker:
         """What the broker says. Raises Refusal with its sentence, or NoAnswer."""
         async with self._slots:
             try:
-                answer = await asyncio.wait_for(self._ask(Request(do, arguments)), timeout)
+                answer = await asyncio.wait_for(self._ask(ControlRequest(do, arguments)), timeout)
             except (OSError, EOFError, ValueError, TimeoutError):
                 raise NoAnswer("the broker does not answer") from None
         if "error" in answer:
@@ -99,7 +99,7 @@ class Broker:
             link.close()
         self._idle.clear()
 
-    async def _ask(self, request: Request) -> dict[str, Any]:
+    async def _ask(self, request: ControlRequest) -> dict[str, Any]:
         link = self._idle.pop() if self._idle else await _Link.open(self._data)
         try:
             answer = await link.ask(request)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
-from headwater.console.access import Access, Identity
-from headwater.console.control_link import Broker
+from headwater.console.access import AccessControl, Identity
+from headwater.console.control_link import ControlLink
 from headwater.console.guard import SAFE, name_of
 from headwater.console.models import Failure
 from headwater.console.problems import ApiError
@@ -32,17 +32,17 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 # at the same sessions.
 
 
-async def _the_broker(request: Request) -> Broker:
-    broker: Broker = request.app.state.broker
+async def _the_broker(request: Request) -> ControlLink:
+    broker: ControlLink = request.app.state.broker
     return broker
 
 
-async def _the_access(request: Request) -> Access:
+async def _the_access(request: Request) -> AccessControl:
     return access_of(request)
 
 
-def access_of(request: Request) -> Access:
-    access: Access = request.app.state.access
+def access_of(request: Request) -> AccessControl:
+    access: AccessControl = request.app.state.access
     return access
 
 
@@ -75,8 +75,8 @@ def _allow(role: Role) -> Any:
 Viewer = Annotated[Identity, _allow(Role.viewer)]
 Reader = Annotated[Identity, _allow(Role.reader)]
 Operator = Annotated[Identity, _allow(Role.operator)]
-TheBroker = Annotated[Broker, Depends(_the_broker)]
-TheAccess = Annotated[Access, Depends(_the_access)]
+TheBroker = Annotated[ControlLink, Depends(_the_broker)]
+TheAccess = Annotated[AccessControl, Depends(_the_access)]
 
 
 async def _topic(topic: Annotated[str, Path(description="percent-encoded, `/` as `%2F`")]) -> str:

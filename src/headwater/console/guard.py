@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.console.problems import answer
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 MARK = "x-headwater"
@@ -69,7 +69,7 @@ class Body:
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
         self._app = app
         self._names = {"localhost", settings.host.lower(), *map(str.lower, settings.names)}
 

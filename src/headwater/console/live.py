@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from headwater.console.control_link import Broker
+from headwater.console.control_link import ControlLink
 from headwater.console.dependencies import shown
 from headwater.console.events import HEARTBEAT, HEARTBEAT_SECONDS, event
 from headwater.console.pages import encoded
@@ -25,7 +25,9 @@ MOST_ROWS = 200
 RATE_SECONDS = 2.0
 
 
-async def page_events(broker: Broker, page: str, parameters: dict[str, Any]) -> AsyncGenerator[str]:
+async def page_events(
+    broker: ControlLink, page: str, parameters: dict[str, Any]
+) -> AsyncGenerator[str]:
     """A page whenever it has changed."""
     last, sent_at = "", time.monotonic()
     while True:
@@ -81,7 +83,7 @@ class News:
         return event("rows", json.dumps(content, separators=(",", ":")))
 
 
-class Listener:
+class TailReader:
     """One reader of a tail, and what it has not been sent yet."""
 
     def __init__(self) -> None:
@@ -105,13 +107,13 @@ class Listener:
         return taken.event
 
 
-class Tail:
+class LiveTail:
     """A tap of the broker, and those who look through it."""
 
-    def __init__(self, broker: Broker, wanted: dict[str, Any]) -> None:
+    def __init__(self, broker: ControlLink, wanted: dict[str, Any]) -> None:
         self._broker = broker
         self._wanted = wanted
-        self.listeners: set[Listener] = set()
+        self.listeners: set[TailReader] = set()
         self._passed: list[tuple[float, int]] = []
         self.task = asyncio.ensure_future(self._run())
 
@@ -150,17 +152,17 @@ class Tail:
 class Tails:
     """All tails that someone looks at."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ControlLink) -> None:
         self._broker = broker
-        self._open: dict[str, Tail] = {}
+        self._open: dict[str, LiveTail] = {}
 
     async def events(self, topic: str, kind: str, text: str) -> AsyncGenerator[str]:
         key = json.dumps([topic, kind, text])
         tail = self._open.get(key)
         if tail is None or tail.task.done():
             wanted = {"topic": topic, "kind": kind, "text": text}
-            tail = self._open[key] = Tail(self._broker, wanted)
-        listener = Listener()
+            tail = self._open[key] = LiveTail(self._broker, wanted)
+        listener = TailReader()
         tail.listeners.add(listener)
         try:
             async for each in _rows(listener):
@@ -177,7 +179,7 @@ class Tails:
             tail.task.cancel()
 
 
-async def _rows(listener: Listener) -> AsyncGenerator[str]:
+async def _rows(listener: TailReader) -> AsyncGenerator[str]:
     yield listener.take()
     while True:
         try:

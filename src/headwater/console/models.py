@@ -65,14 +65,14 @@ class LogFigures(Model):
     refusal: str | None = Field(description="why nothing can be published now, if so")
 
 
-class Alert(Model):
+class ActiveAlert(Model):
     severity: Literal["warning", "critical"]
     kind: Literal["log", "disk", "gap", "slow", "dead"]
     message: str
     since: Micros = Field(description="when someone who looked saw it first")
 
 
-class Lines(Model):
+class ProtocolHistory(Model):
     into: list[float] = Field(alias="in")
     out: list[float]
 
@@ -84,7 +84,7 @@ class History(Model):
     out: list[float]
     bytes_in: list[float]
     bytes_out: list[float]
-    protocols: dict[str, Lines]
+    protocols: dict[str, ProtocolHistory]
 
 
 class Overview(Model):
@@ -100,11 +100,11 @@ class Overview(Model):
     topics: int
     queues: int
     dead_letters: int
-    alerts: list[Alert]
+    alerts: list[ActiveAlert]
     history: History
 
 
-class Topic(Model):
+class TopicFigures(Model):
     topic: str
     count: int
     bytes_estimate: int
@@ -114,7 +114,7 @@ class Topic(Model):
     subscribers: int | None = Field(description="null: not known this time")
 
 
-class Message(Model):
+class StoredMessage(Model):
     offset: int
     timestamp: Micros
     topic: str
@@ -129,7 +129,7 @@ class Message(Model):
 
 
 class Messages(Model):
-    items: list[Message]
+    items: list[StoredMessage]
     older: int | None = Field(description="`before` for what is older")
     newer: int | None = Field(description="`from` for what is newer")
     partial: bool = Field(description="the log was not looked through to the end; go on")
@@ -157,7 +157,7 @@ class Sent(Model):
     bytes_per_second: float
 
 
-class Connection(Model):
+class ConnectionFigures(Model):
     id: int
     protocol: str
     address: str
@@ -173,7 +173,7 @@ class Connection(Model):
     secure: bool
 
 
-class Subscription(Model):
+class SubscriptionFigures(Model):
     connection: int
     protocol: str
     client: str
@@ -184,7 +184,7 @@ class Subscription(Model):
     lag: int
 
 
-class Queue(Model):
+class QueueFigures(Model):
     name: str
     protocol: str
     consumers: int
@@ -197,7 +197,7 @@ class Queue(Model):
     oldest: Micros | None
 
 
-class QueueDetail(Queue):
+class QueueDetail(QueueFigures):
     bindings: list[str]
     prefetch: int | None
     ack_seconds: float | None
@@ -215,7 +215,7 @@ class DeadLetter(Model):
     text: str | None = Field(description="null for viewers, or if it is not UTF-8")
 
 
-class Redrive(Asked):
+class RedriveRequest(Asked):
     limit: Annotated[int, Field(ge=1, le=MOST)] | None = None
 
 
@@ -227,7 +227,7 @@ class Purged(Model):
     purged: int
 
 
-class Segment(Model):
+class SegmentFigures(Model):
     base: int
     end: int
     bytes: int
@@ -242,8 +242,8 @@ class Retention(Model):
     retention_age_seconds: float | None
 
 
-class Log(LogFigures):
-    pieces: list[Segment] = Field(description="the newest segments, at most 500")
+class LogDetail(LogFigures):
+    pieces: list[SegmentFigures] = Field(description="the newest segments, at most 500")
     retention: Retention
 
 
@@ -254,7 +254,7 @@ class Pipeline(Model):
     state: dict[str, Any]
 
 
-class User(Model):
+class UserAccount(Model):
     name: str
     role: RoleName
     created: Micros
@@ -277,14 +277,14 @@ class Me(Model):
     local: bool = Field(description="nobody has to log in here")
 
 
-class Done(Model):
+class Success(Model):
     done: bool = True
 
 
-class Rows(Model):
+class TailRows(Model):
     """What the event `rows` has."""
 
-    items: list[Message]
+    items: list[StoredMessage]
     skipped: int
     matched: int
     rate: float

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
     data: Path
     host: str
     port: int

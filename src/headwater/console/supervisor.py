@@ -14,7 +14,7 @@ import time
 from asyncio.subprocess import Process
 from dataclasses import replace
 
-from headwater.console.settings import Settings
+from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ FAREWELL_SECONDS = 2.0
 TAKEN_SECONDS = 3.0
 
 
-class Keeper:
-    def __init__(self, settings: Settings, log_format: str) -> None:
+class ConsoleSupervisor:
+    def __init__(self, settings: ConsoleSettings, *, log_format: str) -> None:
         self._settings = settings
         self._log_format = log_format
         self._listening: socket.socket | None = None
@@ -48,7 +48,7 @@ class Keeper:
             ) from None
         bound = self._listening.getsockname()
         self._settings = replace(self._settings, host=host, port=bound[1])
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._task = asyncio.get_running_loop().create_task(self._supervise())
         return host, bound[1]
 
     async def _listen(self, host: str, port: int) -> socket.socket:
@@ -80,7 +80,7 @@ class Keeper:
     def pid(self) -> int | None:
         return None if self._child is None else self._child.pid
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         delay = FIRST_DELAY
         loop = asyncio.get_running_loop()
         while True:

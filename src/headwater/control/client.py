@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.control import protocol
-from headwater.control.protocol import Progress, Request
+from headwater.control.protocol import ControlRequest, Progress
 from headwater.errors import HeadwaterError
 
 _CONNECT_SECONDS = 5.0
@@ -24,7 +24,7 @@ def call(data_directory: Path, do: str, progress: Progress | None = None, **argu
     Raises NoBroker if there is none, and if it declines, a HeadwaterError with its sentence.
     """
     with _connect(data_directory) as connection:
-        for answer in _answers(connection, Request(do, arguments)):
+        for answer in _answers(connection, ControlRequest(do, arguments)):
             if "error" in answer:
                 raise HeadwaterError(answer["error"])
             if "result" in answer:
@@ -34,7 +34,7 @@ def call(data_directory: Path, do: str, progress: Progress | None = None, **argu
     raise HeadwaterError("the broker has stopped before it answered")
 
 
-def _answers(connection: socket.socket, request: Request) -> Iterator[dict[str, Any]]:
+def _answers(connection: socket.socket, request: ControlRequest) -> Iterator[dict[str, Any]]:
     with suppress(ConnectionError), connection.makefile("rb") as lines:
         connection.sendall(request.encode())
         for line in lines:

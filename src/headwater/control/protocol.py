@@ -34,12 +34,12 @@ _MOST_PATH_BYTES = 103
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     do: str
     arguments: dict[str, Any]
 
     @classmethod
-    def parse(cls, line: bytes) -> "Request":
+    def parse(cls, line: bytes) -> "ControlRequest":
         try:
             content = json.loads(line)
         except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.control import protocol
-from headwater.control.protocol import Request
+from headwater.control.protocol import ControlRequest
 from headwater.errors import HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Control:
         try:
             if line is None:
                 raise HeadwaterError(f"a request has at most {protocol.MOST_BYTES} bytes")
-            return protocol.result(await self._handle(Request.parse(line), writer))
+            return protocol.result(await self._handle(ControlRequest.parse(line), writer))
         except Refusal as error:
             return protocol.error(str(error), error.code.value)
         except HeadwaterError as error:
@@ -97,7 +97,7 @@ class Control:
             logger.exception("a request on the control socket failed")
             return protocol.error("internal error; the log of the broker says more")
 
-    async def _handle(self, request: Request, writer: asyncio.StreamWriter) -> Any:
+    async def _handle(self, request: ControlRequest, writer: asyncio.StreamWriter) -> Any:
         handler = self._handlers.get(request.do)
         if handler is None:
             raise HeadwaterError(f'this broker knows no command "{request.do}"')

@@ -4,6 +4,6 @@
 it is made visible.
 """
 
-from headwater.flight.service import FlightService, Settings
+from headwater.flight.service import FlightService, FlightSettings
 
-__all__ = ["FlightService", "Settings"]
+__all__ = ["FlightService", "FlightSettings"]

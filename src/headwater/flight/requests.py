@@ -100,7 +100,7 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedBatch:
     query: str
 
 
@@ -110,7 +110,7 @@ class OffsetAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class ListTopics:
     pattern: str | None = None
     after: str = ""
     limit: int = 1000
@@ -126,7 +126,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SubmitReport:
     """What a pipeline says of itself, for the console."""
 
     pipeline: str

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from headwater.admin.pipelines import Board
 from headwater.broker.broker import Broker
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.filters import RegexFilter
@@ -50,8 +49,8 @@ CHUNK_BYTES = 8 * 1024 * 1024
 CLEANING_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815
     token: str | None = None
@@ -62,15 +61,24 @@ class Settings:
 
 
 class FlightService:
-    """Made in the event loop's thread; `start` and `stop` are called there."""
+    """Made in the event loop's thread; `start` and `stop` are called there.
+
+    `report` takes what a pipeline says of itself; any thread may call it.
+    """
 
     def __init__(
-        self, broker: Broker, data: Path, settings: Settings, board: Board, traffic: Traffic
+        self,
+        *,
+        broker: Broker,
+        data: Path,
+        settings: FlightSettings,
+        report: Callable[[str, dict[str, Any]], None],
+        traffic: Traffic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._engine = broker.engine
-        self._board = board
+        self._report = report
         self._traffic = traffic
         self._counting = threading.Lock()
         self._stages = Stages(data)
@@ -162,7 +170,7 @@ class FlightService:
     def offset_at(self, request: requests.OffsetAt) -> dict[str, Any]:
         return {"offset": self._in_loop(self._engine.offset_at(request.timestamp))}
 
-    def topics(self, request: requests.Topics) -> dict[str, Any]:
+    def topics(self, request: requests.ListTopics) -> dict[str, Any]:
         found = self._engine.topics()
         matches = RegexFilter.parse(request.pattern).matches if request.pattern else None
         names = sorted(
@@ -218,12 +226,12 @@ class FlightService:
             self._stages.drop(request.query, request.batch)
         return {}
 
-    def committed(self, request: requests.Committed) -> dict[str, Any]:
+    def committed(self, request: requests.CommittedBatch) -> dict[str, Any]:
         done = self._stages.committed(request.query)
         return {"batch": None if done is None else done.batch}
 
-    def report(self, request: requests.Report) -> dict[str, Any]:
-        self._board.report(request.pipeline, request.state)
+    def report(self, request: requests.SubmitReport) -> dict[str, Any]:
+        self._report(request.pipeline, request.state)
         return {}
 
     def _append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
@@ -300,7 +308,7 @@ def _joined(batches: list[Any]) -> Any:
 class _Server(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
-    def __init__(self, service: FlightService, location: str, settings: Settings) -> None:
+    def __init__(self, service: FlightService, location: str, settings: FlightSettings) -> None:
         tls = []
         if settings.certificate is not None and settings.key is not None:
             tls = [(settings.certificate.read_bytes(), settings.key.read_bytes())]
@@ -310,12 +318,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
             "offset_at": (requests.OffsetAt, service.offset_at),
-            "topics": (requests.Topics, service.topics),
+            "topics": (requests.ListTopics, service.topics),
             "split": (requests.Split, service.split),
             "commit": (requests.Commit, service.commit),
             "abort": (requests.Abort, service.abort),
-            "committed": (requests.Committed, service.committed),
-            "report": (requests.Report, service.report),
+            "committed": (requests.CommittedBatch, service.committed),
+            "report": (requests.SubmitReport, service.report),
         }
 
     def do_get(self, context: Any, ticket: Any) -> Any:

@@ -68,7 +68,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class LastCommit:
     """The last batch of a query that is visible."""
 
     batch: int
@@ -114,12 +114,12 @@ class Stages:
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
                 yield from reader
 
-    def committed(self, query: str) -> Done | None:
+    def committed(self, query: str) -> LastCommit | None:
         with closing(self._connect()) as database:
             row = database.execute(
                 "SELECT batch, first, count FROM commits WHERE query = ?", (query,)
             ).fetchone()
-        return None if row is None else Done(*row)
+        return None if row is None else LastCommit(*row)
 
     def begin(self, commit: Commit, end: int) -> tuple[Intent, bool]:
         """Note that a batch is about to be appended; and whether that was noted before."""

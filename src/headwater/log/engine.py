@@ -39,7 +39,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentInfo:
     """One part of the log that is kept or dropped as a whole: a segment."""
 
     base: int
@@ -49,7 +49,7 @@ class Piece:
     sealed: bool
 
 
-class Listener(Protocol):
+class CommitListener(Protocol):
     """Who hears about the log's progress (the broker)."""
 
     def committed(self, batches: Sequence[Batch]) -> None:
@@ -105,10 +105,10 @@ class Engine(Protocol):
     def syncs(self) -> Timings:
         """How long it took to have things on the disk."""
 
-    def pieces(self) -> list[Piece]:
+    def segments(self) -> list[SegmentInfo]:
         """What the log is made of, the oldest first."""
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: CommitListener) -> None:
         """Report progress to `listener` from now on."""
 
     async def close(self) -> None:

@@ -206,7 +206,7 @@ def _untiled(tiles: Any) -> Any:
     return pc.binary_slice(frames, tiles.header, tiles.step).cast(pa.binary())
 
 
-class Rows:
+class FrameRows:
     """The runs of one frame, which become batches when they are asked for."""
 
     __slots__ = ("_sizes", "_starts", "_topics", "base", "end", "table")
@@ -337,7 +337,9 @@ def _integers(timestamps: Any) -> list[int]:
     return values
 
 
-def flatten(rows: Rows, offset: int, end: int, wanted: Callable[[str], bool] | None = None) -> Any:
+def flatten(
+    rows: FrameRows, offset: int, end: int, wanted: Callable[[str], bool] | None = None
+) -> Any:
     """The messages from `offset` to `end` with wanted topics, as a record batch of FLAT_SCHEMA."""
     table = rows.table
     payloads = table.column(PAYLOADS)

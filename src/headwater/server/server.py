@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from headwater.admin import AppDesk, handlers
-from headwater.admin.assembly import Office
-from headwater.admin.pipelines import Board
+from headwater.admin.admin import Admin
+from headwater.admin.apps import AppHandlers
+from headwater.admin.pipelines import PipelineReports
 from headwater.broker.broker import Broker
 from headwater.config import Config
 from headwater.console.settings import is_loopback
-from headwater.console.supervisor import Keeper
+from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
 from headwater.flight import FlightService
 from headwater.identity.apps import FILE as APPS_FILE
@@ -50,11 +50,11 @@ class Server:
     broker: Broker
     services: Mapping[str, Service]
     connections: Connections
-    apps: AppDesk
-    office: Office
+    apps: AppHandlers
+    admin: Admin
     control: Control
     flight: FlightService | None
-    console: Keeper | None
+    console: ConsoleSupervisor | None
     listeners: list[Listener] = field(default_factory=list)
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]] = field(default_factory=list)
@@ -84,19 +84,27 @@ class Server:
         services = wiring.services(config, secrets)
         broker = Broker(engine, config.limits.subscriptions, wiring.repeat_seconds(services))
         connections = Connections(wiring.bounds(config), broker.join, services)
-        board = Board()
+        reports = PipelineReports()
         declare = partial(_declare_queues_of, broker, services)
-        apps = AppDesk(Apps(config.data / APPS_FILE), secrets, declare)
-        office = Office.open(config, broker, connections, services, board)
+        apps = AppHandlers(Apps(config.data / APPS_FILE), secrets, declare)
+        admin = Admin(
+            config=config,
+            broker=broker,
+            connections=connections,
+            queue_spec=partial(wiring.queue_spec, services),
+            counters=[counter for each in services.values() for counter in each.counters()],
+            apps=apps,
+            reports=reports,
+        )
         return cls(
             engine=engine,
             broker=broker,
             services=services,
             connections=connections,
             apps=apps,
-            office=office,
-            control=Control(handlers([apps, *office.desks])),
-            flight=_flight(config, broker, connections, board),
+            admin=admin,
+            control=Control(admin.handlers()),
+            flight=_flight(config, broker, connections, reports),
             console=_console(config, log_format),
         )
 
@@ -164,7 +172,7 @@ class Server:
         await self.control.stop()
         if self.flight is not None:
             await self.flight.stop()
-        self.office.close()
+        self.admin.close()
         self.connections.hush()
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())
@@ -176,18 +184,23 @@ class Server:
 
 
 def _flight(
-    config: Config, broker: Broker, connections: Connections, board: Board
+    config: Config, broker: Broker, connections: Connections, reports: PipelineReports
 ) -> FlightService | None:
     settings = wiring.flight_settings(config)
     if settings is None:
         return None
-    traffic = connections.traffic.setdefault("flight", Traffic())
-    return FlightService(broker, config.data, settings, board, traffic)
+    return FlightService(
+        broker=broker,
+        data=config.data,
+        settings=settings,
+        report=reports.report,
+        traffic=connections.traffic.setdefault("flight", Traffic()),
+    )
 
 
-def _console(config: Config, log_format: str) -> Keeper | None:
+def _console(config: Config, log_format: str) -> ConsoleSupervisor | None:
     settings = wiring.console_settings(config)
-    return None if settings is None else Keeper(settings, log_format)
+    return None if settings is None else ConsoleSupervisor(settings, log_format=log_format)
 
 
 def _declare_queues_of(broker: Broker, services: Mapping[str, Service], app: str) -> None:

@@ -7,16 +7,16 @@ from headwater import flight
 from headwater.config import Config
 from headwater.console import settings as console
 from headwater.errors import ConfigError
-from headwater.log.embedded.engine import Settings
+from headwater.log.embedded.engine import LogSettings
 from headwater.protocols.base import Service
 from headwater.queue_spec import QueueSpec
 from headwater.registry import REGISTRY
 from headwater.transport.tcp import Bounds
 
 
-def log_settings(config: Config) -> Settings:
+def log_settings(config: Config) -> LogSettings:
     log = config.log
-    return Settings(
+    return LogSettings(
         sync=log.sync,
         sync_interval=log.sync_interval,
         segment_bytes=log.segment_bytes,
@@ -55,11 +55,11 @@ def queue_spec(services: Mapping[str, Service], name: str) -> QueueSpec | None:
     return None if service is None else service.queue_spec(name)
 
 
-def flight_settings(config: Config) -> flight.Settings | None:
+def flight_settings(config: Config) -> flight.FlightSettings | None:
     address = config.listen.flight
     if address is None:
         return None
-    return flight.Settings(
+    return flight.FlightSettings(
         host=address.host,
         port=address.port,
         token=config.flight.token,
@@ -70,11 +70,11 @@ def flight_settings(config: Config) -> flight.Settings | None:
     )
 
 
-def console_settings(config: Config) -> console.Settings | None:
+def console_settings(config: Config) -> console.ConsoleSettings | None:
     address = config.listen.console
     if address is None:
         return None
-    return console.Settings(
+    return console.ConsoleSettings(
         data=config.data,
         host=address.host,
         port=address.port,

@@ -30,7 +30,7 @@ ANSWERS = "its answers are not read"
 UNNOTICED_BYTES = 64 * 1024
 
 
-class Peer(Protocol):
+class BrokerPeer(Protocol):
     """What a connection needs of the broker."""
 
     @property
@@ -50,7 +50,7 @@ class Host(Protocol):
     def recognised(self, connection: "Connection") -> None:
         """It is known what the connection speaks."""
 
-    def arrived(self, connection: "Connection") -> tuple[Session, Peer] | None:
+    def arrived(self, connection: "Connection") -> tuple[Session, BrokerPeer] | None:
         """Take the connection in. None: it was turned away."""
 
     def left(self, connection: "Connection") -> None: ...
@@ -59,7 +59,7 @@ class Host(Protocol):
 class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     session: Session
-    peer: Peer
+    peer: BrokerPeer
 
     def __init__(self, host: Host) -> None:
         self._host = host

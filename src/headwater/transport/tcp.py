@@ -13,7 +13,7 @@ from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
 from headwater.traffic import Traffic
 from headwater.transport.clock import Clock
-from headwater.transport.connection import Connection, Peer
+from headwater.transport.connection import BrokerPeer, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,10 @@ class Connections:
     """All open connections of a broker."""
 
     def __init__(
-        self, bounds: Bounds, join: Callable[[Connection], Peer], protocols: Iterable[str] = ()
+        self,
+        bounds: Bounds,
+        join: Callable[[Connection], BrokerPeer],
+        protocols: Iterable[str] = (),
     ) -> None:
         self.bounds = bounds
         self.join = join
@@ -129,7 +132,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
 
-    def arrived(self, connection: Connection) -> tuple[Session, Peer] | None:
+    def arrived(self, connection: Connection) -> tuple[Session, BrokerPeer] | None:
         everyone, bounds = self._connections, self._connections.bounds
         peername = connection.transport.get_extra_info("peername")
         connection.address = address = f"{peername[0]}:{peername[1]}" if peername else "unknown"

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.broker.broker import Broker
 from headwater.filters import LevelFilter
-from headwater.log.embedded.engine import EmbeddedEngine, Settings
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client
 
@@ -30,6 +30,8 @@ class Queues(RuleBasedStateMachine):
     """
 
     spec = SPEC
+    #: With none, all that is durable is read from the files.
+    tail_bytes = LogSettings().tail_bytes
 
     @initialize()
     def start(self) -> None:
@@ -44,7 +46,9 @@ class Queues(RuleBasedStateMachine):
         self.loop.run_until_complete(work)
 
     async def _open(self) -> None:
-        self.engine = await EmbeddedEngine.open(self.directory, Settings(sync="os"))
+        self.engine = await EmbeddedEngine.open(
+            self.directory, LogSettings(sync="os", tail_bytes=self.tail_bytes)
+        )
         self.broker = Broker(self.engine)
         self.broker.queue(self.spec)
 
@@ -60,7 +64,7 @@ class Queues(RuleBasedStateMachine):
         self.engine.when_durable(self.engine.end, lambda _: done.set())
         self.engine.hurry()
         await done.wait()
-        while self.broker.queues[self.spec.name].busy:
+        while self.broker.busy:
             await asyncio.sleep(0)
 
     @rule(count=st.integers(1, 10), wanted=st.booleans())
@@ -99,9 +103,19 @@ class Queues(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(self.clients))
-        self.clients.remove(client)
-        self.wait(self._after(client.leave))
+        """Some leave, at once or one by one, while the broker reads for those that stay."""
+        leaving = data.draw(st.lists(st.sampled_from(self.clients), min_size=1, unique_by=id))
+        turns = data.draw(st.integers(0, 3))
+
+        async def work() -> None:
+            for client in leaving:
+                self.clients.remove(client)
+                client.leave()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            await self._settle()
+
+        self.wait(work())
 
     async def _after(self, act: Callable[[], None]) -> None:
         act()
@@ -165,9 +179,22 @@ class BroadcastQueues(Queues):
         """What one consumer left comes again, even if another one acknowledged it."""
 
 
+class SharedQueuesOnDisk(SharedQueues):
+    tail_bytes = 0
+
+
+class BroadcastQueuesOnDisk(BroadcastQueues):
+    tail_bytes = 0
+
+
 TestSharedQueues = pytest.mark.property(SharedQueues.TestCase)
 TestBroadcastQueues = pytest.mark.property(BroadcastQueues.TestCase)
-for machine in (TestSharedQueues, TestBroadcastQueues):
+TestSharedQueuesOnDisk = pytest.mark.property(SharedQueuesOnDisk.TestCase)
+TestBroadcastQueuesOnDisk = pytest.mark.property(BroadcastQueuesOnDisk.TestCase)
+for machine in (
+    *(TestSharedQueues, TestBroadcastQueues),
+    *(TestSharedQueuesOnDisk, TestBroadcastQueuesOnDisk),
+):
     # A step is milliseconds of real disk, so the quick form has to be short.
     examples = min(settings().max_examples // 5, 1000)
     machine.settings = settings(deadline=None, max_examples=examples, stateful_step_count=25)

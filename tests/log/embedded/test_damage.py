@@ -7,8 +7,8 @@ import pytest
 
 from headwater.errors import LogDamaged, LogError
 from headwater.log.embedded import repair as mending
-from headwater.log.embedded.store import Store
-from headwater.log.embedded.verify import Report, verify
+from headwater.log.embedded.store import LogStore
+from headwater.log.embedded.verify import SegmentReport, verify
 from headwater.log.embedded.view import View
 from tests.log.helpers import (
     Message,
@@ -27,20 +27,20 @@ from tests.log.helpers import (
 FIRST = "00000000000000000000.log"
 
 
-def damaged(directory: Path) -> list[Report]:
+def damaged(directory: Path) -> list[SegmentReport]:
     return [report for report in verify(directory) if report.damage]
 
 
 def several_frames(directory: Path, filler: bytes = b"x" * 1_048_000) -> list[Message]:
     """A closed log whose first segment is sealed and has three frames, and the messages in it."""
-    store = Store.open(directory, segment_bytes=1 << 30)
+    store = LogStore.open(directory, segment_bytes=1 << 30)
     written: list[Message] = []
     for _ in range(3):
         written += fill(store, 1)
         append(store, make_run("filler", filler))
     written = contents(store)
     store.close()
-    store = Store.open(directory, segment_bytes=1)
+    store = LogStore.open(directory, segment_bytes=1)
     fill(store, 1)
     seal_all(store)
     store.close()
@@ -92,7 +92,7 @@ def test_reading_stops_at_damage_and_names_it(tmp_path: Path) -> None:
     for number in range(3):
         for position in range(positions[number], positions[number + 1], 41):
             flip(path, position, position % 8)
-            store = Store.open(tmp_path)
+            store = LogStore.open(tmp_path)
             got = []
             with pytest.raises(LogDamaged) as caught:
                 for batch in read_batches(store, max_bytes=1 << 30):
@@ -113,21 +113,21 @@ def test_a_damaged_footer_is_named_when_it_is_needed(tmp_path: Path) -> None:
     sealed_log(tmp_path)
     path = tmp_path / FIRST
     flip(path, path.stat().st_size - 100)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     with pytest.raises(LogDamaged, match="footer"):
         store.read(0, everything, 100, store.end)
     store.close()
 
 
 def test_a_damaged_frame_header_in_a_full_segment(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=6_000)
+    store = LogStore.open(tmp_path, segment_bytes=6_000)
     written = fill(store, 12)
     first = store.segments[0]
     store.close()
     data = first.path.read_bytes()
     second = data.index(b"\xff\xff\xff\xff", 1_000) - 20
     flip(first.path, second, 6)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     got = []
     with pytest.raises(LogDamaged) as caught:
         for batch in read_batches(store):
@@ -141,7 +141,7 @@ def test_a_damaged_frame_header_in_a_full_segment(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", rest)
     sealed_log(tmp_path)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     shutil.move(tmp_path / FIRST, tmp_path / "moved")
     with pytest.raises(LogDamaged, match="the file is missing"):
         store.read(0, everything, 100, store.end)
@@ -158,7 +158,7 @@ def test_no_log_no_report(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     fill(store, 3)
     store.close()
     with (tmp_path / FIRST).open("ab") as file:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headwater.log import record
 from headwater.log.embedded import frame
-from headwater.log.embedded.file import File
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.frame import Scan
 from tests.log.helpers import make_run, place
 
@@ -17,9 +17,9 @@ def make_frame(base: int, payload: bytes, identity: int = IDENTITY) -> bytes:
     return frame.header(message, base, 0, 1, identity) + bytes(message)
 
 
-def file_of(path: Path, *parts: bytes) -> File:
+def file_of(path: Path, *parts: bytes) -> LogFile:
     path.write_bytes(b"".join(parts))
-    return File(path)
+    return LogFile(path)
 
 
 def test_a_frame_is_intact_until_any_bit_of_it_changes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import LogDamaged, LogError, LogLocked
 from headwater.log.embedded import segment
 from headwater.log.embedded.repair import Repaired, repair
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import verify
 from headwater.log.embedded.view import View
 from tests.log.embedded.test_damage import damaged, several_frames
@@ -28,7 +28,7 @@ def mend(directory: Path) -> list[Repaired]:
 
 def check(directory: Path, written: list[Message], lost: range) -> None:
     """The log holds what was written but the lost ones, before and after sealing, and goes on."""
-    store = Store.open(directory, segment_bytes=1)
+    store = LogStore.open(directory, segment_bytes=1)
     expected = [m for m in written if m.offset not in lost]
     assert contents(store, 0, written[-1].offset + 1) == expected
     if lost:
@@ -41,7 +41,7 @@ def check(directory: Path, written: list[Message], lost: range) -> None:
         assert store.offset_at(message.timestamp) <= message.offset
     store.close()
     assert not damaged(directory)
-    store = Store.open(directory)
+    store = LogStore.open(directory)
     assert contents(store, 0, written[-1].offset + 1) == expected
     store.close()
     assert sum(report.given_up for report in verify(directory)) == len(lost)
@@ -86,7 +86,7 @@ def test_damage_outside_of_frames_costs_nothing(tmp_path: Path, position: int) -
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_damage_in_the_middle_of_the_last_segment(tmp_path: Path, number: int) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 5)
     held = store.segments[0].held
     assert held is not None
@@ -98,7 +98,7 @@ def test_damage_in_the_middle_of_the_last_segment(tmp_path: Path, number: int) -
 
 
 def test_damage_in_a_full_segment_and_a_torn_end(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=6_000)
+    store = LogStore.open(tmp_path, segment_bytes=6_000)
     written = fill(store, 7)
     first = store.segments[0]
     store.close()
@@ -123,7 +123,7 @@ def test_a_disk_with_a_bad_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", pread)
-        store = Store.open(tmp_path)
+        store = LogStore.open(tmp_path)
         with pytest.raises(LogDamaged, match="Input/output error"):
             contents(store, index.bases[1])
         store.close()
@@ -133,7 +133,7 @@ def test_a_disk_with_a_bad_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_missing_segment_becomes_lost_offsets(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 9)
     missing = store.segments[1]
     seal_all(store)
@@ -145,7 +145,7 @@ def test_a_missing_segment_becomes_lost_offsets(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_last_segment_is_unknown(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     fill(store, 2)
     store.close()
     path = tmp_path / FIRST
@@ -156,7 +156,7 @@ def test_the_end_of_the_last_segment_is_unknown(tmp_path: Path) -> None:
     (repaired,) = mend(tmp_path)
     assert (repaired.kept, repaired.lost) == (3, ())
     assert repaired.dropped > 700
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert store.end == 3
     store.close()
 
@@ -173,7 +173,7 @@ def test_a_second_repair_keeps_both_damaged_files(tmp_path: Path) -> None:
 
 
 def test_offsets_that_two_segments_have_are_left_to_a_person(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=6_000)
+    store = LogStore.open(tmp_path, segment_bytes=6_000)
     fill(store, 7)
     first = store.segments[0]
     store.close()
@@ -184,7 +184,7 @@ def test_offsets_that_two_segments_have_are_left_to_a_person(tmp_path: Path) -> 
 
 
 def test_repair_needs_the_lock(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     fill(store, 1)
     with pytest.raises(LogLocked):
         list(repair(tmp_path))
@@ -192,7 +192,7 @@ def test_repair_needs_the_lock(tmp_path: Path) -> None:
 
 
 def test_without_any_header_and_lock_file_nothing_is_touched(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     fill(store, 1)
     store.close()
     flip(tmp_path / FIRST, 3)

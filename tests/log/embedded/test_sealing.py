@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import LogDamaged
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import verify
 from tests.log.helpers import append, contents, fill, flip, make_run, read_batches, rest, seal_all
 
@@ -20,9 +20,9 @@ def stop(seconds: float) -> None:
     raise Stop
 
 
-def full_log(directory: Path) -> Store:
+def full_log(directory: Path) -> LogStore:
     """A log with one full segment of many frames."""
-    store = Store.open(directory, segment_bytes=400_000)
+    store = LogStore.open(directory, segment_bytes=400_000)
     while len(store.segments) < 2:
         fill(store, 50)
     return store
@@ -45,14 +45,14 @@ def test_sealing_keeps_messages_and_saves_space(tmp_path: Path) -> None:
     assert contents(store) == before
     assert [(batch.offset, batch.end) for batch in read_batches(store)] == runs
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == before
     assert [report.damage for report in verify(tmp_path)] == [[], []]
     store.close()
 
 
 def test_small_frames_are_put_together_and_large_ones_apart(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=6 << 20)
+    store = LogStore.open(tmp_path, segment_bytes=6 << 20)
     for _ in range(100):
         append(store, make_run("small", b"x" * 100))
     append(store, *[make_run(f"large/{n}", os.urandom(100_000)) for n in range(50)])
@@ -101,7 +101,7 @@ def test_a_crash_before_the_sealed_file_has_the_name(tmp_path: Path) -> None:
     store.seal(store.unsealed()[0], crash)
     store.close()
     assert list((tmp_path / "copy").glob("*.tmp"))
-    store = Store.open(tmp_path / "copy")
+    store = LogStore.open(tmp_path / "copy")
     assert list((tmp_path / "copy").glob("*.tmp")) == []
     assert [segment.sealed for segment in store.segments] == [False, False]
     assert contents(store) == written
@@ -117,7 +117,7 @@ def test_a_crash_when_the_sealed_file_is_complete_but_has_another_name(tmp_path:
     store.close()
     path.rename(path.with_suffix(".log.tmp"))
     path.write_bytes(before)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == written
     assert list(tmp_path.glob("*.tmp")) == []
     store.close()
@@ -135,7 +135,7 @@ def test_a_segment_that_retention_drops_meanwhile_stays_dropped(tmp_path: Path) 
     assert len(store.segments) == 1
     gone = store.segments[0]
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert store.start == gone.base
     store.close()
 

@@ -12,8 +12,8 @@ import pytest
 
 from headwater.errors import LogLocked
 from headwater.log.embedded import reader, segment
-from headwater.log.embedded.store import Store
-from headwater.log.record import Rows
+from headwater.log.embedded.store import LogStore
+from headwater.log.record import FrameRows
 from headwater.message import Batch
 from tests.log.helpers import (
     START_TIME,
@@ -31,7 +31,7 @@ from tests.log.helpers import (
 
 
 def test_a_new_log_is_empty(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "a" / "log")
+    store = LogStore.open(tmp_path / "a" / "log")
     assert (store.start, store.end, store.last_timestamp, store.torn) == (0, 0, 0, 0)
     assert store.size == os.stat(tmp_path / "a/log/00000000000000000000.log").st_size
     assert store.read(0, everything, 100, 10) == ([], 0)
@@ -40,12 +40,12 @@ def test_a_new_log_is_empty(tmp_path: Path) -> None:
 
 
 def test_what_was_appended_is_read_and_survives(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 10)
     assert contents(store) == written
     assert (store.end, store.last_timestamp) == (30, written[-1].timestamp)
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == written
     assert (store.end, store.last_timestamp) == (30, written[-1].timestamp)
     written += fill(store, 3)
@@ -54,15 +54,15 @@ def test_what_was_appended_is_read_and_survives(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     with pytest.raises(LogLocked, match="in use by another process"):
-        Store.open(tmp_path)
+        LogStore.open(tmp_path)
     store.close()
-    Store.open(tmp_path).close()
+    LogStore.open(tmp_path).close()
 
 
 def test_segments_roll_by_size(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=4_000)
+    store = LogStore.open(tmp_path, segment_bytes=4_000)
     written = fill(store, 20)
     assert len(store.segments) > 4
     assert all(s.size <= 4_000 for s in store.segments)
@@ -70,13 +70,13 @@ def test_segments_roll_by_size(tmp_path: Path) -> None:
     assert store.size == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
     assert contents(store) == written
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == written
     store.close()
 
 
 def test_reading_starts_inside_a_run_and_stops_before_the_end(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     append(store, make_run("a", b"0", b"1", b"2", b"3"))
     batches, following = store.read(1, everything, 100, 3)
     assert [m.payload for m in messages(batches)] == [b"1", b"2"]
@@ -86,7 +86,7 @@ def test_reading_starts_inside_a_run_and_stops_before_the_end(tmp_path: Path) ->
 
 
 def test_only_wanted_topics_are_read(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 12)
     got = messages(read_batches(store, wanted="t/1".__eq__, max_bytes=10))
     assert got == [m for m in written if m.topic == "t/1"]
@@ -97,25 +97,25 @@ def test_only_wanted_topics_are_read(tmp_path: Path) -> None:
 def test_blocks_without_a_wanted_topic_are_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(tmp_path, segment_bytes=10_000)
+    store = LogStore.open(tmp_path, segment_bytes=10_000)
     for topic in "aaabaaaaaaaaaaaaaaaaaaaaaaab":
         append(store, make_run(topic, b"x" * 300_000))
     seal_all(store)
     decoded = []
 
-    class Counting(Rows):
+    class Counting(FrameRows):
         def __init__(self, message: bytes, base: int, count: int) -> None:
             decoded.append(base)
             super().__init__(message, base, count)
 
-    monkeypatch.setattr("headwater.log.embedded.reader.Rows", Counting)
+    monkeypatch.setattr("headwater.log.embedded.reader.FrameRows", Counting)
     assert [b.offset for b in read_batches(store, wanted="b".__eq__)] == [3, 27]
     assert decoded == [3, 27]
     store.close()
 
 
 def test_a_frame_with_too_many_topics_is_read_all_the_same(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=10_000)
+    store = LogStore.open(tmp_path, segment_bytes=10_000)
     append(store, *[make_run(str(n), b"x") for n in range(300)])
     append(store, make_run("z", b"x" * 20_000))
     append(store, make_run("z", b"y"))
@@ -125,7 +125,7 @@ def test_a_frame_with_too_many_topics_is_read_all_the_same(tmp_path: Path) -> No
 
 
 def test_about_max_bytes_are_read(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     append(store, *[make_run("a", b"x" * 100) for _ in range(50)])
     batches, following = store.read(0, everything, 1_000, store.end)
     assert (len(batches), following) == (10, 10)
@@ -135,7 +135,7 @@ def test_about_max_bytes_are_read(tmp_path: Path) -> None:
 
 
 def test_an_offset_before_the_start_reads_from_the_start(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 10)
     dropped = store.retain(1, None)
     assert dropped == (0, store.start)
@@ -148,7 +148,7 @@ def test_a_read_that_finds_nothing_does_not_take_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "PATIENCE", 0.0)
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     fill(store, 10)
     first = store.segments[0]
     assert store.read(0, "nobody".__eq__, 100, store.end) == ([], first.end)
@@ -156,17 +156,17 @@ def test_a_read_that_finds_nothing_does_not_take_forever(
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 12)
 
-    def check(log: Store) -> None:
+    def check(log: LogStore) -> None:
         for time_ in range(written[0].timestamp - 1, written[-1].timestamp + 2):
             expected = [m.offset for m in written if m.timestamp >= time_]
             assert log.offset_at(time_) == (expected[0] if expected else log.end)
 
     check(store)
     store.close()
-    store = Store.open(tmp_path)  # times are unknown to the indexes now
+    store = LogStore.open(tmp_path)  # times are unknown to the indexes now
     check(store)
     seal_all(store)
     check(store)
@@ -174,7 +174,7 @@ def test_offsets_by_time(tmp_path: Path) -> None:
 
 
 def test_offset_by_time_when_the_active_segment_is_empty(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert store.offset_at(0) == 0
     append(store, make_run("a", b"x"))
     assert store.offset_at(0) == 0
@@ -186,7 +186,7 @@ def test_offset_by_time_when_the_active_segment_is_empty(tmp_path: Path) -> None
 
 
 def test_retention_by_size(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 20)
     assert store.retain(store.size, None) is None
     first, keep = store.segments[0], store.segments[1].base
@@ -196,13 +196,13 @@ def test_retention_by_size(tmp_path: Path) -> None:
     store.retain(0, None)
     assert len(store.segments) == 1, "the active segment stays"
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store, store.start) == [m for m in written if m.offset >= store.start]
     store.close()
 
 
 def test_retention_by_age(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     fill(store, 20)
     second = store.segments[1]
     assert store.retain(None, second.last_timestamp) == (0, second.base)
@@ -213,7 +213,7 @@ def test_retention_by_age(tmp_path: Path) -> None:
 
 
 def test_a_reader_survives_retention_and_sealing(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=20_000)
+    store = LogStore.open(tmp_path, segment_bytes=20_000)
     written = fill(store, 150)
     end, failures, stop = store.end, [], threading.Event()
 
@@ -243,7 +243,7 @@ def test_a_reader_survives_retention_and_sealing(tmp_path: Path) -> None:
 
 
 def test_reading_while_appending(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=30_000)
+    store = LogStore.open(tmp_path, segment_bytes=30_000)
     got: list[Batch] = []
 
     def follow() -> None:
@@ -283,7 +283,7 @@ def failing_pwritev(good_bytes: int) -> object:
 def test_a_full_disk_leaves_the_store_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good_bytes: int
 ) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 3)
     size = store.size
     with monkeypatch.context() as patch:
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(
     written += fill(store, 2)
     assert contents(store) == written
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert (contents(store), store.torn) == (written, 0)
     store.close()
 
@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(
 def test_a_disk_that_cannot_even_be_cut_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 3)
 
     def broken(fd: int, length: int) -> None:
@@ -317,7 +317,7 @@ def test_a_disk_that_cannot_even_be_cut_back(
             append(store, make_run("a", b"x" * 3_000))
     written += fill(store, 1)  # shorter than what lies there
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert (contents(store), store.torn) == (written, 0)
     store.close()
 
@@ -329,7 +329,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return real(fd, [b"".join(buffers)[:7]], offset)
 
     monkeypatch.setattr(os, "pwritev", short)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 2)
     assert contents(store) == written
     store.close()
@@ -339,7 +339,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_segment_that_cannot_be_made_leaves_the_store_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 1)
 
     def broken(*_: object) -> None:
@@ -354,13 +354,13 @@ def test_a_segment_that_cannot_be_made_leaves_the_store_usable(
     assert contents(store) == written
     written += fill(store, 5)
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == written
     store.close()
 
 
 def test_what_was_not_durable_is_dropped_when_its_offsets_come_again(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 2)
     append(store, make_run("lost", b"1", b"2"))
     append(store, make_run("lost", b"3"))
@@ -372,7 +372,7 @@ def test_what_was_not_durable_is_dropped_when_its_offsets_come_again(tmp_path: P
     with pytest.raises(ValueError, match="offset 99 where 7 should be"):
         store.append(place([make_run("far", b"")], 99, START_TIME))
     store.close()
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     assert contents(store) == [*written, *messages(again)]
     store.close()
 
@@ -381,7 +381,7 @@ def test_large_appends_become_several_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.log.embedded.store._FRAME_BYTES", 1_000)
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     batches = append(store, *[make_run(f"t{n}", b"x" * 400) for n in range(10)])
     held = store.segments[-1].held
     assert held is not None
@@ -403,7 +403,7 @@ def test_the_index_forgets_old_segments_and_finds_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "_OPEN_SEGMENTS", 2)
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 30)
     before = descriptors_below(tmp_path)
     for _ in range(3):

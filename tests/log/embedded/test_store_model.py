@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import verify
 from headwater.log.embedded.view import View
 from headwater.message import Run
@@ -31,7 +31,7 @@ class LogAgainstList(RuleBasedStateMachine):
         super().__init__()
         self.files = ExitStack()
         self.directory = self.files.enter_context(memory_directory())
-        self.store = Store.open(self.directory, segment_bytes=4_000)
+        self.store = LogStore.open(self.directory, segment_bytes=4_000)
         self.model: list[Message] = []
         self.start = 0
 
@@ -58,7 +58,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(segment_bytes=st.sampled_from([1, 2_000, 4_000, 20_000]))
     def reopen(self, segment_bytes: int) -> None:
         self.store.close()
-        self.store = Store.open(self.directory, segment_bytes)
+        self.store = LogStore.open(self.directory, segment_bytes)
         assert self.store.torn == 0
 
     @rule(keep=st.floats(0.5, 1))

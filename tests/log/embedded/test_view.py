@@ -7,7 +7,7 @@ from queue import Queue
 import pytest
 
 from headwater.errors import LogDamaged
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.view import View
 from tests.log.helpers import contents, fill, flip, rest, seal_all
 
@@ -15,7 +15,7 @@ FIRST = "00000000000000000000.log"
 
 
 def test_a_view_needs_no_lock_and_follows(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 5)
     view = View.open(tmp_path)
     assert contents(view) == written
@@ -33,7 +33,7 @@ def test_a_view_outlives_sealing_and_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", rest)
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 12)
     view = View.open(tmp_path)
     seal_all(store)
@@ -47,7 +47,7 @@ def test_a_view_outlives_sealing_and_retention(
 
 
 def test_a_view_finds_its_way_back_when_all_it_knew_was_dropped(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=3_000)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
     fill(store, 5)
     view = View.open(tmp_path)
     known = view.end
@@ -61,7 +61,7 @@ def test_a_view_finds_its_way_back_when_all_it_knew_was_dropped(tmp_path: Path) 
 
 
 def test_what_is_being_written_is_not_shown(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 3)
     path = tmp_path / FIRST
     with path.open("ab") as file:
@@ -75,7 +75,7 @@ def test_what_is_being_written_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_view_of_a_log_that_grows_quickly(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=1 << 20)
+    store = LogStore.open(tmp_path, segment_bytes=1 << 20)
     frames: Queue[bool] = Queue()
 
     def write() -> None:
@@ -104,7 +104,7 @@ def test_a_view_of_a_log_that_grows_quickly(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_being_made_is_not_shown(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     written = fill(store, 3)
     (tmp_path / "00000000000000000009.log").write_bytes(b"HWATER")
     view = View.open(tmp_path)
@@ -114,7 +114,7 @@ def test_a_segment_that_is_being_made_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_damage_is_not_taken_for_writing(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = LogStore.open(tmp_path)
     fill(store, 3)
     store.close()
     flip(tmp_path / FIRST, (tmp_path / FIRST).stat().st_size // 2)
@@ -123,7 +123,7 @@ def test_damage_is_not_taken_for_writing(tmp_path: Path) -> None:
 
 
 def test_topics_are_counted_from_footers_and_frames(tmp_path: Path) -> None:
-    store = Store.open(tmp_path, segment_bytes=6_000)
+    store = LogStore.open(tmp_path, segment_bytes=6_000)
     written = fill(store, 14)
     store.seal(store.unsealed()[0], rest)
     view = View.open(tmp_path)

@@ -2,76 +2,52 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from headwater.broker.cursor import GAPS, READ_BYTES, Cursor, Wants
-from headwater.broker.queues.ledger import Holdings, Lot, Returned
-from headwater.broker.router import Router, Subscription
-from headwater.commands import Outlet
+from headwater.broker.cursor import READ_BYTES, Cursor, Gaps, Wants
+from headwater.broker.queues.consumer import Consumer, Given, distribute
+from headwater.broker.queues.ledger import Returned
+from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import Code, LogError, Refusal
 from headwater.log.engine import Engine
 from headwater.message import Batch
-
-if TYPE_CHECKING:
-    from headwater.broker.queues.queue import Queue
+from headwater.queue_spec import QueueSpec
 
 logger = logging.getLogger(__name__)
 
+NEVER = float("inf")
 
-class Consumer:
-    """One connection that takes messages from one queue."""
-
-    def __init__(self, queue: "Queue", key: tuple[str, str], outlet: Outlet) -> None:
-        self.queue = queue
-        self.key = key
-        self.outlet = outlet
-        self.holdings = Holdings()
-        #: It had no room when it was last asked.
-        self.blocked = False
-
-    @property
-    def room(self) -> int:
-        """How many messages it may hold in addition, as far as the queue is concerned."""
-        if self.blocked:
-            return 0
-        prefetch = self.queue.spec.prefetch
-        return 1 << 62 if prefetch is None else prefetch - len(self.holdings)
-
-    def take(self, batch: Batch, deliveries: int, most: int) -> int:
-        """Deliver the first messages of a batch; returns the offset behind them."""
-        offered = self.outlet.offer(batch, self.key, deliveries > 1, min(most, self.room))
-        if offered is None:
-            self.blocked = True
-            return batch.offset
-        end, awaited = offered
-        if awaited:
-            self.holdings.add(self.queue.delivered(self, awaited, deliveries))
-        return end
-
-    def take_back(self, lot: Lot) -> list[int]:
-        left = self.holdings.take_back(lot)
-        self.outlet.retract(self.key, left)
-        return left
+#: Hears what a feed gave to whom; of nothing, when it only forgot messages that are gone.
+Report = Callable[[list[Given]], None]
 
 
 class Feed(Cursor):
     durable = True
 
     def __init__(
-        self, queue: "Queue", engine: Engine, router: "Router[Cursor]", position: int
+        self,
+        engine: Engine,
+        router: "Router[Cursor]",
+        gaps: Gaps,
+        *,
+        spec: QueueSpec,
+        position: int,
+        report: Report,
     ) -> None:
-        super().__init__(engine, router)
-        self._queue = queue
-        self.name = queue.spec.name
+        super().__init__(engine, router, gaps)
+        self._loop = asyncio.get_running_loop()
+        self._spec = spec
+        self._report = report
+        self.name = spec.name
         self._position = position
         self.consumers: list[Consumer] = []
         self.returned = Returned()
 
     def join(self, consumer: Consumer) -> None:
         if not self.consumers:
-            for number, wanted in enumerate(self._queue.spec.filters):
-                subscription: Subscription[Cursor] = Subscription(
-                    (self._queue.spec.name, str(number)), wanted, self, 0
+            for number, wanted in enumerate(self._spec.filters):
+                subscription: OwnedSubscription[Cursor] = OwnedSubscription(
+                    (self._spec.name, str(number)), wanted, self, 0
                 )
                 self.subscriptions[subscription.key] = subscription
                 self._router.add(subscription)
@@ -105,22 +81,12 @@ class Feed(Cursor):
         return self._distribute(batch, 1)
 
     def _distribute(self, batch: Batch, deliveries: int) -> int:
-        """Spread the messages over the consumers that have room, in turns."""
-        position = batch.offset
-        while position < batch.end:
-            ready = [consumer for consumer in self.consumers if consumer.room > 0]
-            if not ready:
-                break
-            share = -(-(batch.end - position) // len(ready))
-            for consumer in ready:
-                if position < batch.end:
-                    rest = batch.part(position, batch.end)
-                    position = consumer.take(rest, deliveries, share)
-            if len(self.consumers) > 1:
-                self.consumers.append(self.consumers.pop(0))
-        if position > batch.offset:
-            self._queue.changed()
-        return position
+        patience = self._spec.ack_seconds
+        deadline = NEVER if patience is None else self._loop.time() + patience
+        end, given = distribute(self.consumers, batch, deliveries, deadline)
+        if end > batch.offset:
+            self._report(given)
+        return end
 
     def _repeat(self, batch: Batch) -> None:
         """Deliver again what has to be, as far as it is in this batch."""
@@ -141,6 +107,9 @@ class Feed(Cursor):
             return
         finally:
             self._done_reading()
+        if self.returned and self.returned.oldest() < start:
+            self._pump_soon()  # a consumer left older ones meanwhile: these were not read
+            return
         for batch in batches:
             self._forget(batch.offset)
             self._repeat(batch)
@@ -154,9 +123,9 @@ class Feed(Cursor):
         the queue's bindings have changed."""
         if gone := self.returned.remove_before(offset):
             self.lost += gone
-            GAPS.add(gone)
+            self._gaps.add(gone)
             logger.warning("%d messages of queue %s are no longer in the log", gone, self.name)
-            self._queue.changed()
+            self._report([])
 
     def _broken(self, error: LogError) -> None:
         logger.error("queue %s cannot read on: %s", self.name, error)

@@ -1,12 +1,12 @@
-"""A queue: messages that have to be acknowledged, by one of its consumers or by each of them.
+"""A queue: it owns its consumers and the feeds that give to them.
 
     shared      one feed for all consumers: a message goes to one of them, and to another one when
                 that one leaves it
     broadcast   a feed for each consumer: a message goes to all that are there; what one of them
                 leaves goes to the next one that comes
 
-What a queue remembers is in its ledger; what waits is in the log. Its state is on disk within
-100 ms, so after a crash at most the last moments are delivered again.
+A queue keeps the messages that are open: held by a consumer, returned by one, or on their way to
+the dead letters. Messages that wait are in the log.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.broker.queues import ledger
-from headwater.broker.queues.feed import Consumer, Feed
-from headwater.broker.queues.ledger import Lot, Returned
+from headwater.broker.queues.consumer import Consumer, Given
+from headwater.broker.queues.feed import Feed
+from headwater.broker.queues.ledger import Returned
 from headwater.commands import Outlet
 from headwater.queue_spec import QueueSpec
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-
-NEVER = float("inf")
 
 #: Moves messages to the dead-letter topic: (offset, deliveries) and why.
 Bury = Callable[["Queue", Sequence[tuple[int, int]], str], None]
@@ -51,18 +50,18 @@ class Queue:
         self._feeds: dict[Consumer, Feed] = {}
         self._shared = self._new_feed() if spec.shared else None
         self.buried: dict[int, int] = {}  # on their way to the dead letters
-        self._lots: deque[tuple[Lot, Consumer]] = deque()  # by their deadline
+        self._lots: deque[Given] = deque()  # by their deadline
         self._timer: asyncio.TimerHandle | None = None
         self.deliveries = 0
         self.acknowledged = 0
-        self.changed()
+        self._changed()
         self._give_back(left, f"it was delivered {spec.max_deliveries} times")
 
     # What consumers do
 
     def add(self, key: tuple[str, str], outlet: Outlet) -> Consumer:
         """A consumer comes. Call `start` when it is ready for messages."""
-        consumer = Consumer(self, key, outlet)
+        consumer = Consumer(key, outlet, self.spec.prefetch)
         feed = self._shared or self._new_feed()
         self._feeds[consumer] = feed
         feed.join(consumer)
@@ -88,28 +87,13 @@ class Queue:
         if consumer in self._feeds:
             self.acknowledged += consumer.holdings.settle(offsets)
             self._drop_settled_lots()
-            self.changed()
+            self._changed()
             self.resume(consumer)
 
     def resume(self, consumer: Consumer) -> None:
         """There may be room again."""
         consumer.blocked = False
         self._feeds[consumer].pump()
-
-    # What feeds report
-
-    def delivered(self, consumer: Consumer, offsets: Sequence[int], deliveries: int) -> Lot:
-        self.deliveries += len(offsets)
-        patience = self.spec.ack_seconds
-        lot = Lot(offsets, deliveries, NEVER if patience is None else self._loop.time() + patience)
-        if patience is not None:
-            self._lots.append((lot, consumer))
-            if self._timer is None:
-                self._timer = self._loop.call_at(lot.deadline, self._expire)
-        return lot
-
-    def changed(self) -> None:
-        self._notes.save_queue(self.spec.name, self._snapshot)
 
     # What the rest of the broker asks
 
@@ -145,7 +129,7 @@ class Queue:
     def settled(self, offset: int) -> None:
         """A dead letter is where it belongs."""
         self.buried.pop(offset, None)
-        self.changed()
+        self._changed()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -160,7 +144,27 @@ class Queue:
 
     def _new_feed(self) -> Feed:
         position = max(self._position, *(feed.position for feed in self._feeds.values()), 0)
-        return Feed(self, self._engine, self._broker.router, position)
+        return Feed(
+            self._engine,
+            self._broker.router,
+            self._broker.gaps,
+            spec=self.spec,
+            position=position,
+            report=self._given,
+        )
+
+    def _given(self, given: list[Given]) -> None:
+        """A feed has given messages to consumers, each of which holds its lot by now."""
+        for lot, _ in given:
+            self.deliveries += len(lot.offsets)
+        if given and self.spec.ack_seconds is not None:
+            self._lots += given
+            if self._timer is None:
+                self._timer = self._loop.call_at(given[0][0].deadline, self._expire)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._notes.save_queue(self.spec.name, self._snapshot)
 
     def _snapshot(self) -> bytes:
         """Held messages count as to be repeated: after a crash nobody holds them any more."""
@@ -181,7 +185,7 @@ class Queue:
             self._bury(self, dead, why)
         target = self._shared.returned if self._shared else self._returned
         target.add(alive)
-        self.changed()
+        self._changed()
         if self._shared:
             self._shared.pump()
 

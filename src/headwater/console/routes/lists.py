@@ -25,18 +25,20 @@ async def overview(who: Viewer, broker: TheBroker) -> Any:
     return await pages.overview(broker, {})
 
 
-@router.get("/topics", response_model=models.Page[models.Topic], tags=["topics"])
+@router.get("/topics", response_model=models.Page[models.TopicFigures], tags=["topics"])
 async def topics(who: Viewer, broker: TheBroker, listing: Listing) -> Any:
     """Sorted by topic, count, messages_per_second, first or last."""
     return await pages.topics(broker, listing)
 
 
-@router.get("/topics/{topic}", response_model=models.Topic, tags=["topics"])
+@router.get("/topics/{topic}", response_model=models.TopicFigures, tags=["topics"])
 async def topic(who: Viewer, broker: TheBroker, topic: TopicName) -> Any:
     return await broker.recent(MOMENT, "topics.show", topic=topic)
 
 
-@router.get("/connections", response_model=models.Page[models.Connection], tags=["connections"])
+@router.get(
+    "/connections", response_model=models.Page[models.ConnectionFigures], tags=["connections"]
+)
 async def connections(who: Viewer, broker: TheBroker, listing: Listing) -> Any:
     """The newest first, or sorted by since, address, protocol, client, name, subscriptions, lag,
     in, out, in_rate or out_rate."""
@@ -50,14 +52,14 @@ async def close_connection(who: Operator, broker: TheBroker, id: models.Offset) 
 
 
 @router.get(
-    "/subscriptions", response_model=models.Page[models.Subscription], tags=["subscriptions"]
+    "/subscriptions", response_model=models.Page[models.SubscriptionFigures], tags=["subscriptions"]
 )
 async def subscriptions(who: Viewer, broker: TheBroker, listing: Listing) -> Any:
     """Sorted by connection, protocol, client, key, filter, durable, position or lag."""
     return await pages.subscriptions(broker, listing)
 
 
-@router.get("/queues", response_model=models.Page[models.Queue], tags=["queues"])
+@router.get("/queues", response_model=models.Page[models.QueueFigures], tags=["queues"])
 async def queues(who: Viewer, broker: TheBroker, listing: Listing) -> Any:
     """Sorted by name, protocol, consumers, waiting, in_flight, returned, dead or oldest."""
     return await pages.queues(broker, listing)
@@ -68,7 +70,7 @@ async def queue(who: Viewer, broker: TheBroker, name: QueueName) -> Any:
     return await broker.recent(MOMENT, "queue.show", name=name)
 
 
-@router.get("/log", response_model=models.Log, tags=["log"])
+@router.get("/log", response_model=models.LogDetail, tags=["log"])
 async def log(who: Viewer, broker: TheBroker) -> Any:
     return await broker.recent(MOMENT, "log.show")
 

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from headwater.console import models
-from headwater.console.control_link import Broker
+from headwater.console.control_link import ControlLink
 from headwater.console.dependencies import (
     FAILURES,
     MOMENT,
@@ -67,7 +67,7 @@ async def messages(
     return {**found, "items": [shown(dict(each)) for each in found["items"]]}
 
 
-@router.get("/topics/{topic}/messages/{offset}", response_model=models.Message)
+@router.get("/topics/{topic}/messages/{offset}", response_model=models.StoredMessage)
 async def message(who: Reader, broker: TheBroker, topic: TopicName, offset: models.Offset) -> Any:
     """One message as a whole."""
     first = await _first(broker, topic, offset)
@@ -152,7 +152,7 @@ def _content(message: models.NewMessage) -> bytes:
         raise ApiError(400, "malformed", "base64 is not base64") from None
 
 
-async def _upload(broker: Broker, content: bytes) -> tuple[int | None, bytes]:
+async def _upload(broker: ControlLink, content: bytes) -> tuple[int | None, bytes]:
     """Give the broker all but the last piece. Returns the upload, if there is one, and the rest."""
     upload = None
     done = 0
@@ -163,7 +163,7 @@ async def _upload(broker: Broker, content: bytes) -> tuple[int | None, bytes]:
     return upload, content[done:]
 
 
-async def _first(broker: Broker, topic: str, offset: int) -> dict[str, Any]:
+async def _first(broker: ControlLink, topic: str, offset: int) -> dict[str, Any]:
     """The message with the first piece of its payload."""
     first: dict[str, Any] = await broker.ask("messages.part", offset=offset)
     if first["topic"] != topic:
@@ -171,7 +171,7 @@ async def _first(broker: Broker, topic: str, offset: int) -> dict[str, Any]:
     return first
 
 
-async def _payload(broker: Broker, first: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _payload(broker: ControlLink, first: dict[str, Any]) -> AsyncIterator[bytes]:
     """Piece by piece, so that no answer of the broker is large."""
     piece = base64.b64decode(first["payload"])
     yield piece

@@ -41,7 +41,7 @@ async def dead(
 
 @router.post("/queues/{name}/redrive", response_model=models.Redriven)
 async def redrive(
-    who: Operator, broker: TheBroker, name: QueueName, redrive: models.Redrive | None = None
+    who: Operator, broker: TheBroker, name: QueueName, redrive: models.RedriveRequest | None = None
 ) -> Any:
     """Publish dead letters to their original topics, the oldest first; all of them, or so many."""
     limit = redrive.limit if redrive else None

@@ -13,13 +13,13 @@ from headwater.console.guard import name_of
 router = APIRouter(responses=FAILURES, tags=["users"])
 
 
-@router.get("/users", response_model=models.Page[models.User])
+@router.get("/users", response_model=models.Page[models.UserAccount])
 async def users(who: Operator, access: TheAccess) -> Any:
     items = [_user(each.name, each.role.name, each.created) for each in access.known.values()]
     return {"items": items, "total": len(items), "next": None}
 
 
-@router.post("/users", response_model=models.User, status_code=201)
+@router.post("/users", response_model=models.UserAccount, status_code=201)
 async def add_user(who: Operator, access: TheAccess, user: models.NewUser) -> Any:
     """The first one has to be an operator, or nobody could add another."""
     role = user.role if access.known else "operator"
@@ -50,7 +50,7 @@ async def login(
     return {"name": user.name, "role": user.role.name, "local": False}
 
 
-@router.post("/logout", response_model=models.Done)
+@router.post("/logout", response_model=models.Success)
 async def logout(request: Request, response: Response, access: TheAccess) -> Any:
     access.log_out(request)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

@@ -5,7 +5,7 @@
                                         │
     committed ◀──────────────────────  syncer: sync, report ────▶ log/*.log
     read ◀─────────────────────────▶  readers ◀───────────────── log/*.log
-    notes ─────────────────────────▶  keeper ───────────────────▶ state.db
+    notes ─────────────────────────▶  saver ────────────────────▶ state.db
 
 Everything public runs in the event loop, and only there are offsets given out. The threads get
 finished batches and give back results.
@@ -24,15 +24,15 @@ from typing import Any, TypeVar
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded.file import sync_directory
-from headwater.log.embedded.notes import Notes
+from headwater.log.embedded.notes import EmbeddedNotes
 from headwater.log.embedded.sealer import Sealer
-from headwater.log.embedded.state import State
-from headwater.log.embedded.statistics import Survey
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.state import StateDatabase
+from headwater.log.embedded.statistics import LogStatistics
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
-from headwater.log.embedded.writer import Writer
-from headwater.log.engine import Listener, Piece, Settled, Topic, Wanted
+from headwater.log.embedded.writer import LogWriter
+from headwater.log.engine import CommitListener, SegmentInfo, Settled, Topic, Wanted
 from headwater.log.timings import Timings
 from headwater.message import Batch, Run
 
@@ -51,28 +51,32 @@ PROBE_SECONDS = 0.25
 ROOM_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
     sync: Sync = "always"
     sync_interval: float = 0.1
     segment_bytes: int = 64 * 1024 * 1024
     retention_bytes: int | None = None
     retention_age: float | None = None
+    #: How much of what is durable stays in memory: subscribers that are further behind read files.
+    tail_bytes: int = 8 * 1024 * 1024
 
 
 class EmbeddedEngine:
     """Made by `open`."""
 
-    def __init__(self, directory: Path, settings: Settings, store: Store, state: State) -> None:
+    def __init__(
+        self, directory: Path, settings: LogSettings, store: LogStore, state: StateDatabase
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._directory = directory
         self._settings = settings
         self._store = store
-        self.notes = Notes(state)
-        self._listeners: list[Listener] = []
+        self.notes = EmbeddedNotes(state)
+        self._listeners: list[CommitListener] = []
         self._watermark = self._end = store.end
         self._timestamp = store.last_timestamp
-        self._tail = Tail()
+        self._tail = Tail(settings.tail_bytes)
         self._fresh: list[Batch] = []  # appended, and not handed to the writer yet
         self._fresh_weight = 0
         self._handing_over: asyncio.Handle | None = None
@@ -83,7 +87,7 @@ class EmbeddedEngine:
         self._refusal: str | None = None
         self._readers = ThreadPoolExecutor(2, "log-reader")
         self._sealer = Sealer(store)
-        self._survey = Survey(store)
+        self._statistics = LogStatistics(store)
         self._syncer = Syncer(
             store,
             sync=settings.sync,
@@ -91,22 +95,22 @@ class EmbeddedEngine:
             committed=self._in_loop(self._committed),
             failed=self._in_loop(self._failed),
         )
-        self._writer = Writer(store, self._syncer, self._retain)
+        self._writer = LogWriter(store, self._syncer, self._retain)
         self._syncer.start()
         self._writer.start()
         self._sealer.start()
 
     @classmethod
-    async def open(cls, directory: Path, settings: Settings) -> "EmbeddedEngine":
+    async def open(cls, directory: Path, settings: LogSettings) -> "EmbeddedEngine":
         """Recover the log in `directory`, or begin one."""
 
-        def open_files() -> tuple[Store, State]:
+        def open_files() -> tuple[LogStore, StateDatabase]:
             directory.mkdir(parents=True, exist_ok=True)
             sync_directory(directory.parent)
-            store = Store.open(directory / "log", settings.segment_bytes)
+            store = LogStore.open(directory / "log", settings.segment_bytes)
             if store.torn:
                 logger.warning("cut off %d bytes of a write that was not finished", store.torn)
-            return store, State(directory / "state.db")
+            return store, StateDatabase(directory / "state.db")
 
         return cls(directory, settings, *await asyncio.to_thread(open_files))
 
@@ -122,7 +126,7 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
         self._store.close()
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: CommitListener) -> None:
         self._listeners.append(listener)
 
     def _in_loop(self, function: Callable[[T], None]) -> Callable[[T], None]:
@@ -161,9 +165,9 @@ class EmbeddedEngine:
     def syncs(self) -> Timings:
         return self._syncer.timings
 
-    def pieces(self) -> list[Piece]:
+    def segments(self) -> list[SegmentInfo]:
         return [
-            Piece(each.base, each.end, each.size, each.last_timestamp, each.sealed)
+            SegmentInfo(each.base, each.end, each.size, each.last_timestamp, each.sealed)
             for each in self._store.segments
         ]
 
@@ -311,7 +315,7 @@ class EmbeddedEngine:
         return self._store.read_flat(offset, wanted, max_bytes, min(end, self._watermark))
 
     def split(self, start: int, end: int, size: int) -> list[tuple[int, int, int]]:
-        return self._survey.split(max(start, self.start), min(end, self._watermark), size)
+        return self._statistics.split(max(start, self.start), min(end, self._watermark), size)
 
     def topics(self) -> dict[str, Topic]:
-        return self._survey.topics()
+        return self._statistics.topics()

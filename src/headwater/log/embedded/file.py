@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 
-class File:
+class LogFile:
     """An open file; it is closed when the last holder lets go of it."""
 
     __slots__ = ("fd", "path")
@@ -59,7 +59,7 @@ class File:
         os.fsync(self.fd)
 
 
-class ForgivingFile(File):
+class ForgivingFile(LogFile):
     """A file on a failing disk: what cannot be read is zeros, so that the rest can be saved."""
 
     __slots__ = ()
@@ -86,12 +86,12 @@ _BLOCK = 4096
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
-class Window:
+class ReadWindow:
     """A file seen through the piece read last, so that small reads in a row become one."""
 
     __slots__ = ("_data", "_file", "_size", "_start")
 
-    def __init__(self, file: File, size: int) -> None:
+    def __init__(self, file: LogFile, size: int) -> None:
         self._file, self._size = file, size
         self._start, self._data = 0, memoryview(b"")
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from headwater.log.embedded.file import File, Window
+from headwater.log.embedded.file import LogFile, ReadWindow
 
 HEADER = Struct("<IIQQI")
 _CRC = Struct("<I")
@@ -89,11 +89,13 @@ class Scan:
     says what is wrong (None at the end).
     """
 
-    def __init__(self, file: File, position: int, stop: int, expected: int, identity: int) -> None:
+    def __init__(
+        self, file: LogFile, position: int, stop: int, expected: int, identity: int
+    ) -> None:
         self.position, self.expected = position, expected
         self.fault: str | None = None
         self._stop, self._identity = stop, identity
-        self._window = Window(file, _SCAN_BYTES)
+        self._window = ReadWindow(file, _SCAN_BYTES)
 
     def __iter__(self) -> Iterator[Frame]:
         while self.position < self._stop:
@@ -125,9 +127,9 @@ def check_header(head: memoryview, expected: int, room: int) -> tuple[str | None
     return None, length, count
 
 
-def headers(file: File, position: int, stop: int, base: int) -> Iterator[tuple[int, int]]:
+def headers(file: LogFile, position: int, stop: int, base: int) -> Iterator[tuple[int, int]]:
     """The end offset and end position of every frame, as the headers say; nothing is checked."""
-    window = Window(file, _HEADERS_BYTES)
+    window = ReadWindow(file, _HEADERS_BYTES)
     while position < stop:
         fault, length, count = check_header(
             window.get(position, HEADER.size), base, stop - position
@@ -138,7 +140,7 @@ def headers(file: File, position: int, stop: int, base: int) -> Iterator[tuple[i
         yield base, position
 
 
-def find(file: File, position: int, stop: int, expected: int, identity: int) -> Iterator[Frame]:
+def find(file: LogFile, position: int, stop: int, expected: int, identity: int) -> Iterator[Frame]:
     """The whole frames from `position` on that hold `expected` or later offsets."""
     for candidate in _candidates(file, position, stop):
         if candidate < position:
@@ -149,7 +151,7 @@ def find(file: File, position: int, stop: int, expected: int, identity: int) -> 
             position = frame.stop
 
 
-def last(file: File, start: int, stop: int, identity: int) -> Frame | None:
+def last(file: LogFile, start: int, stop: int, identity: int) -> Frame | None:
     """The whole frame that ends exactly at `stop`, found from behind."""
     reach = _HEADERS_BYTES
     while True:
@@ -165,7 +167,7 @@ def last(file: File, start: int, stop: int, identity: int) -> Frame | None:
         reach *= 16
 
 
-def whole(file: File, position: int, stop: int, identity: int) -> Frame | None:
+def whole(file: LogFile, position: int, stop: int, identity: int) -> Frame | None:
     """The frame that begins at `position`, if one does and its checksum fits."""
     head = file.read(position, HEADER.size)
     if len(head) < HEADER.size:
@@ -177,7 +179,7 @@ def whole(file: File, position: int, stop: int, identity: int) -> Frame | None:
     return Frame(position, base, durable, count, data) if intact(data, identity) else None
 
 
-def _candidates(file: File, position: int, stop: int) -> Iterator[int]:
+def _candidates(file: LogFile, position: int, stop: int) -> Iterator[int]:
     """Positions where a frame could begin, judged by the marker of its Arrow message."""
     overlap = HEADER.size + 8
     while position + overlap <= stop:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.log.embedded.state import State
+from headwater.log.embedded.state import StateDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.05
 
 
-class Notes:
+class EmbeddedNotes:
     """Used in the event loop only."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StateDatabase) -> None:
         self._loop = asyncio.get_running_loop()
         self._state = state
         self._cursors = state.cursors()
         self._queues = state.queues()
         self._dirty_cursors: dict[str, int] = {}
         self._dirty_queues: dict[str, Callable[[], bytes]] = {}
-        self._keeper = ThreadPoolExecutor(1, "log-state")
+        self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -53,7 +53,7 @@ class Notes:
     async def close(self) -> None:
         self._write()
         self._closed = True
-        await asyncio.to_thread(self._keeper.shutdown)
+        await asyncio.to_thread(self._saver.shutdown)
         self._state.close()
 
     def _write_soon(self) -> None:
@@ -69,10 +69,10 @@ class Notes:
         queues = {name: snapshot() for name, snapshot in snapshots.items()}
         self._queues.update(queues)
         if cursors or queues:
-            self._keeper.submit(self._save, cursors, queues)
+            self._saver.submit(self._save, cursors, queues)
 
     def _save(self, cursors: dict[str, int], queues: dict[str, bytes]) -> None:
-        """In the keeper's thread."""
+        """In the saver's thread."""
         try:
             self._state.save(cursors, queues)
         except sqlite3.Error as error:

@@ -22,13 +22,13 @@ from headwater.errors import LogDamaged
 from headwater.log import record
 from headwater.log.embedded import frame
 from headwater.log.embedded.segment import (
-    Opened,
+    OpenSegment,
     Replaced,
     Segment,
     open_segment,
 )
 from headwater.log.engine import Wanted
-from headwater.log.record import Rows
+from headwater.log.record import FrameRows
 from headwater.message import Batch
 
 #: Seconds after which a read that has found nothing returns with nothing, and how far it came.
@@ -37,21 +37,21 @@ PATIENCE = 0.05
 # What is read from a file in one go if frames are smaller than that.
 _CHUNK_BYTES = 256 << 10
 _OPEN_SEGMENTS = 32
-_LEFTOVER_BYTES = 32 << 20
+_CACHE_BYTES = 32 << 20
 _LOOK_AGAIN = 100
 
 _Item = TypeVar("_Item")
 # What to make of a frame from an offset on: items, where to go on, and how many bytes they are.
-_Take = Callable[[Rows, int, int], tuple[list[_Item], int, int]]
+_Take = Callable[[FrameRows, int, int], tuple[list[_Item], int, int]]
 
 
-class Log:
+class LogReader:
     """A log as it is on disk. See `Store` for writing to it and `View` for looking at it."""
 
     def __init__(self, segments: Sequence[Segment], identity: int) -> None:
         self._segments = tuple(segments)
-        self._shelf = Shelf(identity)
-        self._leftovers = Leftovers()
+        self._open_segments = OpenSegments(identity)
+        self._frame_cache = FrameCache()
         self._holes: set[tuple[int, int]] = set()
         self._identity = identity
 
@@ -94,7 +94,7 @@ class Log:
         `start` reads from `start`.
         """
 
-        def take(rows: Rows, at: int, left: int) -> tuple[list[Batch], int, int]:
+        def take(rows: FrameRows, at: int, left: int) -> tuple[list[Batch], int, int]:
             batches, following = rows.batches(at, end, wanted, left)
             return batches, following, sum([batch.run.size for batch in batches])
 
@@ -105,7 +105,7 @@ class Log:
     ) -> tuple[list[Any], int]:
         """As `read`, as record batches of record.FLAT_SCHEMA, and by whole frames only."""
 
-        def take(rows: Rows, at: int, left: int) -> tuple[list[Any], int, int]:
+        def take(rows: FrameRows, at: int, left: int) -> tuple[list[Any], int, int]:
             flat = record.flatten(rows, at, end, wanted)
             return [flat] if len(flat) else [], min(rows.end, end), rows.size
 
@@ -129,12 +129,12 @@ class Log:
         number = opened.index.before(timestamp, begins)
         return self._rows(segment, opened, number).first_at(timestamp)
 
-    def opened(self, segment: Segment) -> tuple[Segment, Opened]:
+    def opened(self, segment: Segment) -> tuple[Segment, OpenSegment]:
         """The segment as it is now (it may have been replaced by a sealed one), opened."""
         return self._at(segment.base)
 
     def count_topics_of(
-        self, segment: Segment, opened: Opened, first: int = 0
+        self, segment: Segment, opened: OpenSegment, first: int = 0
     ) -> Iterator[tuple[int, Mapping[str, int]]]:
         """How many messages of which topic each frame has, from the frame `first` on: from the
         index, as far as it knows."""
@@ -184,7 +184,7 @@ class Log:
                     items += found
                     max_bytes -= size
                     if at < min(rows.end, end):  # it holds more than was asked for
-                        self._leftovers.put(at, rows)
+                        self._frame_cache.put(at, rows)
                         return items, at
                     if max_bytes <= 0:
                         return items, at
@@ -196,10 +196,10 @@ class Log:
                 raise
         return items, at
 
-    def _step(self, offset: int, end: int, wanted: Wanted) -> tuple[Iterator[Rows], int]:
+    def _step(self, offset: int, end: int, wanted: Wanted) -> tuple[Iterator[FrameRows], int]:
         """The next frames, within one segment, that can hold something wanted from `offset` on,
         and where to go on behind them."""
-        left = self._leftovers.get(offset)
+        left = self._frame_cache.get(offset)
         if left is not None:
             return iter([left]), min(left.end, end)
         segment, opened = self._at(offset)
@@ -215,7 +215,9 @@ class Log:
             last += 1
         return self._load(segment, opened, first, last), min(index.bases[last], end)
 
-    def _load(self, segment: Segment, opened: Opened, first: int, last: int) -> Iterator[Rows]:
+    def _load(
+        self, segment: Segment, opened: OpenSegment, first: int, last: int
+    ) -> Iterator[FrameRows]:
         """The frames from `first` up to and without `last`, read in one go and checked."""
         if first == last:
             return
@@ -229,10 +231,10 @@ class Log:
             piece = data[positions[number] - begin : positions[number + 1] - begin]
             yield self._decode(segment, piece, bases[number], bases[number + 1])
 
-    def _rows(self, segment: Segment, opened: Opened, number: int) -> Rows:
+    def _rows(self, segment: Segment, opened: OpenSegment, number: int) -> FrameRows:
         return next(self._load(segment, opened, number, number + 1))
 
-    def _decode(self, segment: Segment, data: memoryview, base: int, end: int) -> Rows:
+    def _decode(self, segment: Segment, data: memoryview, base: int, end: int) -> FrameRows:
         fault, length, count = frame.check_header(data[: frame.HEADER.size], base, len(data))
         if fault is None and (length, count) != (len(data), end - base):
             fault = "the header of a frame is damaged"
@@ -241,20 +243,20 @@ class Log:
         if fault is not None:
             raise segment.damaged(base, end, fault)
         try:
-            rows = Rows(bytes(data[frame.HEADER.size :]), base, count)
+            rows = FrameRows(bytes(data[frame.HEADER.size :]), base, count)
         except (pa.ArrowException, OSError) as error:
             raise segment.damaged(base, end, f"a frame cannot be decoded ({error})") from error
         if rows.lost:
             self._holes.add((base, end))
         return rows
 
-    def _at(self, offset: int) -> tuple[Segment, Opened]:
+    def _at(self, offset: int) -> tuple[Segment, OpenSegment]:
         """The segment that holds `offset`, or the first one if that is gone."""
         for _ in range(_LOOK_AGAIN):
             segments = self._segments
             segment = segments[max(bisect_right(segments, offset, key=_base) - 1, 0)]
             try:
-                return segment, self._shelf.get(segment)
+                return segment, self._open_segments.get(segment)
             except Replaced:
                 time.sleep(0.001)
                 self._refresh()
@@ -264,16 +266,16 @@ class Log:
         """Find out what has become of the segments. A writer knows."""
 
 
-class Shelf:
+class OpenSegments:
     """The segments that were used last, opened. There can be more of them than a process may have
     open files, and their indexes need memory."""
 
     def __init__(self, identity: int) -> None:
         self._identity = identity
         self._lock = threading.Lock()
-        self._opened: OrderedDict[Segment, Opened] = OrderedDict()
+        self._opened: OrderedDict[Segment, OpenSegment] = OrderedDict()
 
-    def get(self, segment: Segment) -> Opened:
+    def get(self, segment: Segment) -> OpenSegment:
         """The segment, opened. Raises Replaced and LogDamaged."""
         held = segment.held
         if held is not None:
@@ -287,7 +289,7 @@ class Shelf:
         self.put(segment, opened)
         return opened
 
-    def put(self, segment: Segment, opened: Opened) -> None:
+    def put(self, segment: Segment, opened: OpenSegment) -> None:
         with self._lock:
             self._opened[segment] = opened
             while len(self._opened) > _OPEN_SEGMENTS:
@@ -298,7 +300,7 @@ class Shelf:
             self._opened.pop(segment, None)
 
 
-class Leftovers:
+class FrameCache:
     """Frames that a reader has not used up, by the offset it will come back for.
 
     A frame of a sealed segment holds more than most reads ask for; without this, each of them
@@ -307,24 +309,24 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rows: OrderedDict[int, Rows] = OrderedDict()
+        self._rows: OrderedDict[int, FrameRows] = OrderedDict()
         self._bytes = 0
 
-    def get(self, offset: int) -> Rows | None:
+    def get(self, offset: int) -> FrameRows | None:
         with self._lock:
             rows = self._rows.get(offset)
             if rows is not None:
                 self._rows.move_to_end(offset)
             return rows
 
-    def put(self, offset: int, rows: Rows) -> None:
+    def put(self, offset: int, rows: FrameRows) -> None:
         with self._lock:
             if offset in self._rows:
                 self._rows.move_to_end(offset)
                 return
             self._rows[offset] = rows
             self._bytes += rows.size
-            while self._bytes > _LEFTOVER_BYTES and len(self._rows) > 1:
+            while self._bytes > _CACHE_BYTES and len(self._rows) > 1:
                 self._bytes -= self._rows.popitem(last=False)[1].size
 
     def clear(self) -> None:

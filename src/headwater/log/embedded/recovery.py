@@ -18,11 +18,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import File, sync_directory
+from headwater.log.embedded.file import LogFile, sync_directory
 from headwater.log.embedded.frame import Frame, Scan
 from headwater.log.embedded.index import Index
-from headwater.log.embedded.segment import Header, Opened, Segment
-from headwater.log.record import Rows
+from headwater.log.embedded.segment import Header, OpenSegment, Segment
+from headwater.log.record import FrameRows
 
 
 class Recovered(NamedTuple):
@@ -72,7 +72,7 @@ def describe_all(paths: Sequence[Path], identity: int, end: int) -> list[Segment
 
 def describe(path: Path, identity: int, following: int | None) -> Segment:
     """What is known of a segment that nobody appends to. Raises LogDamaged."""
-    file = File(path)
+    file = LogFile(path)
     base = segment.base_of(path) or 0
     unknown = Segment(path, base, base, file.size, 0, sealed=False)
     header = segment.read_header(file, identity)
@@ -87,7 +87,7 @@ def describe(path: Path, identity: int, following: int | None) -> Segment:
 
 
 def _describe_unsealed(
-    file: File, header: Header, unknown: Segment, following: int | None
+    file: LogFile, header: Header, unknown: Segment, following: int | None
 ) -> Segment:
     last = frame.last(file, header.start, unknown.size, header.identity)
     if last is None and unknown.size > header.start:
@@ -102,7 +102,7 @@ def _describe_unsealed(
     return unknown
 
 
-def _last_timestamp(file: File, header: Header, described: Segment, last: Frame) -> int:
+def _last_timestamp(file: LogFile, header: Header, described: Segment, last: Frame) -> int:
     """The time of the last record that has one: those of a repaired segment may be lost."""
     times = _times(described, last)
     if times is not None:
@@ -118,14 +118,14 @@ def _last_timestamp(file: File, header: Header, described: Segment, last: Frame)
 
 def _times(described: Segment, found: Frame) -> tuple[int, int] | None:
     try:
-        return Rows(found.message(), found.base, found.records).times()
+        return FrameRows(found.message(), found.base, found.records).times()
     except (pa.ArrowException, OSError) as error:
         raise described.damaged(found.base, found.end, f"it cannot be decoded: {error}") from error
 
 
 def _recover_last(path: Path, identity: int) -> tuple[Segment, int]:
     """The last segment, fit to be appended to, and how much was cut off."""
-    file = File(path, os.O_RDWR)
+    file = LogFile(path, os.O_RDWR)
     base, size = segment.base_of(path) or 0, file.size
     if size < segment.HEADER_BYTES:  # a crash while it was made
         return segment.create(path.parent, base, identity), size
@@ -137,7 +137,7 @@ def _recover_last(path: Path, identity: int) -> tuple[Segment, int]:
     return _cut_tail(*scan_active(file, header), identity)
 
 
-class Tail(NamedTuple):
+class Remainder(NamedTuple):
     """What follows the last whole frame."""
 
     #: The size of the file when it was scanned. It may be growing.
@@ -146,14 +146,14 @@ class Tail(NamedTuple):
     fault: str | None
 
 
-def scan_active(file: File, header: Header) -> tuple[Segment, Tail]:
+def scan_active(file: LogFile, header: Header) -> tuple[Segment, Remainder]:
     """The segment as far as its frames are whole, and what follows them."""
     found = Segment(file.path, header.base, header.base, header.start, 0, sealed=False)
-    found.held = Opened(file, Index(header.base, header.start))
+    found.held = OpenSegment(file, Index(header.base, header.start))
     return found, extend(found, header.identity)
 
 
-def extend(active: Segment, identity: int) -> Tail:
+def extend(active: Segment, identity: int) -> Remainder:
     """Take in the whole frames behind those that are known, and tell what follows."""
     assert active.held is not None
     file, index = active.held.file, active.held.index
@@ -166,10 +166,10 @@ def extend(active: Segment, identity: int) -> Tail:
         header = Header(active.base, False, identity, index.positions[0])
         active.last_timestamp = _last_timestamp(file, header, active, last)
     active.size, active.end = scan.position, scan.expected
-    return Tail(stop, scan.fault)
+    return Remainder(stop, scan.fault)
 
 
-def check_tail(active: Segment, tail: Tail, identity: int) -> None:
+def check_tail(active: Segment, tail: Remainder, identity: int) -> None:
     """Raise LogDamaged if what follows the last whole frame is more than an unfinished write."""
     assert active.held is not None
     if tail.fault is None:
@@ -181,7 +181,7 @@ def check_tail(active: Segment, tail: Tail, identity: int) -> None:
             raise active.damaged(active.end, max(first.base, active.end + 1), tail.fault)
 
 
-def _cut_tail(active: Segment, tail: Tail, identity: int) -> tuple[Segment, int]:
+def _cut_tail(active: Segment, tail: Remainder, identity: int) -> tuple[Segment, int]:
     """Cut off an unfinished write. Raises LogDamaged if it is anything else."""
     assert active.held is not None
     check_tail(active, tail, identity)

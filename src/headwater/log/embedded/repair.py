@@ -15,10 +15,10 @@ from pathlib import Path
 from headwater.errors import LogError
 from headwater.log import record
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import File, sync_directory
+from headwater.log.embedded.file import LogFile, sync_directory
 from headwater.log.embedded.lock import Lock
 from headwater.log.embedded.salvage import Gap, Whole, Wreck
-from headwater.log.embedded.verify import Report, examine, identify, with_following
+from headwater.log.embedded.verify import SegmentReport, examine, identify, with_following
 from headwater.log.embedded.view import Progress
 
 _MAX_COUNT = 2**32 - 1
@@ -57,7 +57,7 @@ def repair(directory: Path, progress: Progress = lambda done, total: None) -> It
         lock.release()
 
 
-def _mend(wreck: Wreck, report: Report) -> Repaired:
+def _mend(wreck: Wreck, report: SegmentReport) -> Repaired:
     if wreck.following is not None and report.end > wreck.following:
         raise LogError(
             f"segment {report.name} and the next one both hold the offsets from {wreck.following} "
@@ -65,7 +65,7 @@ def _mend(wreck: Wreck, report: Report) -> Repaired:
         )
     temporary = wreck.path.with_suffix(segment.SUFFIX + segment.TEMPORARY)
     try:
-        file = File(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        file = LogFile(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         kept, lost, dropped = _rewrite(wreck, file)
         os.fsync(file.fd)
         damaged = _keep(wreck.path)
@@ -77,7 +77,7 @@ def _mend(wreck: Wreck, report: Report) -> Repaired:
     return Repaired(report.name, damaged, kept, tuple(lost), dropped)
 
 
-def _rewrite(wreck: Wreck, file: File) -> tuple[int, list[tuple[int, int]], int]:
+def _rewrite(wreck: Wreck, file: LogFile) -> tuple[int, list[tuple[int, int]], int]:
     """Write what is left; how many records that are, what is lost, and bytes of unknown content."""
     header = segment.encode_header(wreck.base, wreck.identity, sealed=False)
     file.write(0, [memoryview(header)])
@@ -97,7 +97,7 @@ def _rewrite(wreck: Wreck, file: File) -> tuple[int, list[tuple[int, int]], int]
     return kept, lost, dropped
 
 
-def _write_hole(file: File, position: int, gap: Gap, identity: int) -> int:
+def _write_hole(file: LogFile, position: int, gap: Gap, identity: int) -> int:
     """Frames without rows for the records of a gap; the position behind them."""
     assert gap.end is not None
     message = record.encode_nothing()
@@ -120,7 +120,7 @@ def _keep(path: Path) -> Path:
             number += 1
         except OSError:  # a file system without hard links
             shutil.copy2(path, damaged)
-            File(damaged).sync()
+            LogFile(damaged).sync()
             return damaged
         else:
             return damaged

@@ -10,7 +10,7 @@ from headwater.log.embedded import frame, segment
 from headwater.log.embedded.file import ForgivingFile
 from headwater.log.embedded.frame import Frame, Scan
 from headwater.log.embedded.segment import Header, Trailer
-from headwater.log.record import Rows
+from headwater.log.record import FrameRows
 
 
 class Gap(NamedTuple):
@@ -28,7 +28,7 @@ class Whole(NamedTuple):
     """A frame that can be read."""
 
     frame: Frame
-    rows: Rows
+    rows: FrameRows
 
 
 class Wreck:
@@ -90,7 +90,7 @@ class Wreck:
 
 def _decoded(found: Frame) -> Whole | Gap:
     try:
-        return Whole(found, Rows(found.message(), found.base, found.records))
+        return Whole(found, FrameRows(found.message(), found.base, found.records))
     except (pa.ArrowException, OSError) as error:
         what = f"a frame cannot be decoded ({error})"
         return Gap(found.position, found.stop, found.base, found.end, what)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headwater.errors import LogError
 from headwater.log.embedded.segment import Segment
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class _Stopped(Exception):
 
 
 class Sealer(threading.Thread):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LogStore) -> None:
         super().__init__(name="log-sealer", daemon=True)
         self._store = store
         self._stopping = threading.Event()

@@ -20,11 +20,11 @@ from crc32c import crc32c
 
 from headwater.log import record
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import File
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.frame import Scan
 from headwater.log.embedded.index import MAX_TOPICS, UNKNOWN_TIME, Index, write_footer
-from headwater.log.embedded.segment import Opened, Segment, Trailer
-from headwater.log.record import Rows
+from headwater.log.embedded.segment import OpenSegment, Segment, Trailer
+from headwater.log.record import FrameRows
 
 # Payload in a frame. Decompressing one takes about a millisecond.
 _FRAME_BYTES = 1 << 20
@@ -36,12 +36,12 @@ _SYNC_BYTES = 4 << 20
 
 
 def seal(
-    source: Segment, opened: Opened, identity: int, pause: Callable[[float], None]
+    source: Segment, opened: OpenSegment, identity: int, pause: Callable[[float], None]
 ) -> tuple[Segment, Path]:
     """Write the sealed form of a segment; what it will be, and the file it is in for now."""
     temporary = source.path.with_suffix(segment.SUFFIX + segment.TEMPORARY)
     try:
-        target = Target(temporary, source.base, identity)
+        target = SealedWriter(temporary, source.base, identity)
         began = time.monotonic()
         for _ in _copy(source, opened, identity, target):
             pause(time.monotonic() - began)
@@ -52,13 +52,15 @@ def seal(
         raise
 
 
-def _copy(source: Segment, opened: Opened, identity: int, target: "Target") -> Iterator[None]:
+def _copy(
+    source: Segment, opened: OpenSegment, identity: int, target: "SealedWriter"
+) -> Iterator[None]:
     """Copy all frames, step by step."""
     scan = Scan(opened.file, opened.index.positions[0], source.size, source.base, identity)
     frames = size = 0
     for found in scan:
         try:
-            target.add(Rows(found.message(), found.base, found.records))
+            target.add(FrameRows(found.message(), found.base, found.records))
         except pa.ArrowException as error:
             what = f"a frame cannot be decoded ({error})"
             raise source.damaged(found.base, found.end, what) from error
@@ -71,12 +73,12 @@ def _copy(source: Segment, opened: Opened, identity: int, target: "Target") -> I
         raise source.damaged(scan.expected, source.end, scan.fault or "the end is missing")
 
 
-class Target:
+class SealedWriter:
     """A sealed segment that is being written."""
 
     def __init__(self, path: Path, base: int, identity: int) -> None:
         self._identity = identity
-        self._file = File(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self._file = LogFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         header = segment.encode_header(base, identity, sealed=True)
         self._file.write(0, [memoryview(header)])
         self._index = Index(base, len(header))
@@ -85,7 +87,7 @@ class Target:
         self._pending_bytes = 0
         self._synced = 0
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: FrameRows) -> None:
         """Take over the rows of one frame."""
         if rows.lost:
             self._flush()

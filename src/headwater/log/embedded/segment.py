@@ -44,7 +44,7 @@ from crc32c import crc32c
 from headwater.errors import LogDamaged, LogError
 from headwater.log import record
 from headwater.log.embedded import frame, index
-from headwater.log.embedded.file import File, sync_directory
+from headwater.log.embedded.file import LogFile, sync_directory
 from headwater.log.embedded.index import Index
 
 MAGIC = b"HWATERLG"
@@ -99,7 +99,7 @@ class Segment:
         self.last_timestamp = last_timestamp
         self.sealed = sealed
         #: Set while it must stay open: the index of the active segment grows in memory.
-        self.held: Opened | None = None
+        self.held: OpenSegment | None = None
 
     @property
     def name(self) -> str:
@@ -114,10 +114,10 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenSegment:
     """A segment's file and index, for reading."""
 
-    file: File
+    file: LogFile
     index: Index
 
 
@@ -145,7 +145,7 @@ def encode_header(base: int, identity: int, *, sealed: bool) -> bytes:
     return data + _CRC.pack(crc32c(data))
 
 
-def read_header(file: File, identity: int | None) -> Header | str:
+def read_header(file: LogFile, identity: int | None) -> Header | str:
     """The header, or what is wrong with it; for any log if `identity` is None."""
     data = file.read(0, _HEADER_LIMIT)
     if len(data) < HEADER_BYTES:
@@ -172,7 +172,7 @@ def encode_trailer(trailer: Trailer, identity: int) -> bytes:
     return data + _TRAILER_END.pack(crc32c(data, identity), TRAILER_MAGIC)
 
 
-def read_trailer(file: File, identity: int) -> Trailer | str:
+def read_trailer(file: LogFile, identity: int) -> Trailer | str:
     """The trailer of a sealed file, or what is wrong with it."""
     size = file.size
     if size < HEADER_BYTES + TRAILER_BYTES:
@@ -187,7 +187,7 @@ def read_trailer(file: File, identity: int) -> Trailer | str:
     return trailer
 
 
-def load_footer(file: File, trailer: Trailer, identity: int) -> Any | str:
+def load_footer(file: LogFile, trailer: Trailer, identity: int) -> Any | str:
     """The footer of a sealed file, or what is wrong with it."""
     data = file.read(trailer.position, trailer.length)
     if crc32c(data, identity) != trailer.crc:
@@ -198,10 +198,10 @@ def load_footer(file: File, trailer: Trailer, identity: int) -> Any | str:
         return f"the footer cannot be read ({error})"
 
 
-def open_segment(segment: Segment, identity: int) -> Opened:
+def open_segment(segment: Segment, identity: int) -> OpenSegment:
     """The segment's file and index, for reading. Raises Replaced and LogDamaged."""
     try:
-        file = File(segment.path)
+        file = LogFile(segment.path)
     except FileNotFoundError:
         raise Replaced from None
     header = read_header(file, identity)
@@ -209,10 +209,10 @@ def open_segment(segment: Segment, identity: int) -> Opened:
         raise segment.damaged(segment.base, segment.end, header)
     if header.sealed != segment.sealed:
         raise Replaced
-    return Opened(file, _index(segment, file, header, identity))
+    return OpenSegment(file, _index(segment, file, header, identity))
 
 
-def _index(segment: Segment, file: File, header: Header, identity: int) -> Index:
+def _index(segment: Segment, file: LogFile, header: Header, identity: int) -> Index:
     if not segment.sealed:
         made = Index(header.base, header.start)
         for end, stop in frame.headers(file, header.start, segment.size, header.base):
@@ -222,7 +222,7 @@ def _index(segment: Segment, file: File, header: Header, identity: int) -> Index
     return index.from_footer(footer, trailer.end, trailer.position)
 
 
-def ending_of(segment: Segment, file: File, identity: int) -> tuple[Trailer, Any]:
+def ending_of(segment: Segment, file: LogFile, identity: int) -> tuple[Trailer, Any]:
     """Trailer and footer (a record batch) of a sealed segment. Raises LogDamaged."""
     trailer = read_trailer(file, identity)
     if isinstance(trailer, str):
@@ -238,7 +238,7 @@ def create(directory: Path, base: int, identity: int) -> Segment:
     path = path_of(directory, base)
     temporary = path.with_suffix(SUFFIX + TEMPORARY)
     try:
-        file = File(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        file = LogFile(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         file.write(0, [memoryview(encode_header(base, identity, sealed=False))])
         os.fsync(file.fd)
         os.replace(temporary, path)
@@ -250,5 +250,5 @@ def create(directory: Path, base: int, identity: int) -> Segment:
         raise
     file.path = path
     segment = Segment(path, base, base, HEADER_BYTES, 0, sealed=False)
-    segment.held = Opened(file, Index(base, HEADER_BYTES))
+    segment.held = OpenSegment(file, Index(base, HEADER_BYTES))
     return segment

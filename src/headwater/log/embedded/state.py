@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS queues (
 """
 
 
-class State:
+class StateDatabase:
     """Opened in one thread, used by another, never by two at once."""
 
     def __init__(self, path: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 
-from headwater.log.embedded.reader import Log
+from headwater.log.embedded.reader import LogReader
 from headwater.log.embedded.segment import Segment
 from headwater.log.engine import Topic
 
@@ -16,8 +16,8 @@ from headwater.log.engine import Topic
 Range = tuple[int, int, int]
 
 
-class Survey:
-    def __init__(self, log: Log) -> None:
+class LogStatistics:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
         self._lock = threading.Lock()
         # What is known of each segment: up to which frame, and the topics in them.

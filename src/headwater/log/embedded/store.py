@@ -24,8 +24,8 @@ from headwater.log.embedded import segment as segments
 from headwater.log.embedded.file import sync_directory
 from headwater.log.embedded.index import topics_of
 from headwater.log.embedded.lock import Lock
-from headwater.log.embedded.reader import Log
-from headwater.log.embedded.segment import Opened, Replaced, Segment
+from headwater.log.embedded.reader import LogReader
+from headwater.log.embedded.segment import OpenSegment, Replaced, Segment
 from headwater.message import Batch
 
 SEGMENT_BYTES = 64 << 20
@@ -34,7 +34,7 @@ SEGMENT_BYTES = 64 << 20
 _FRAME_BYTES = 64 << 20
 
 
-class Store(Log):
+class LogStore(LogReader):
     """A log that this process writes."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Store(Log):
         self.before_roll: Callable[[], None] = lambda: None
 
     @classmethod
-    def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "Store":
+    def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "LogStore":
         """Recover the log in `directory`, or begin one. Raises LogLocked and LogDamaged."""
         lock = Lock(directory)
         try:
@@ -127,7 +127,7 @@ class Store(Log):
         with self._changing:
             active.end = end
             self.durable = min(self.durable, end)
-        self._leftovers.clear()
+        self._frame_cache.clear()
         index.cut(frames)
         active.size = index.stop
         self._untidy = True
@@ -144,7 +144,7 @@ class Store(Log):
                 oldest = self._segments[0]
                 oldest.path.unlink(missing_ok=True)
                 self._segments = self._segments[1:]
-                self._shelf.drop(oldest)
+                self._open_segments.drop(oldest)
         if self.start == first:
             return None
         sync_directory(self._directory)
@@ -166,7 +166,7 @@ class Store(Log):
         what `pause` raises ends the work, and the segment stays as it is.
         """
         try:
-            opened = self._shelf.get(segment)
+            opened = self._open_segments.get(segment)
         except Replaced:
             return  # retention was faster
         sealed, temporary = sealing.seal(segment, opened, self._identity, pause)
@@ -176,10 +176,10 @@ class Store(Log):
                 return
             os.replace(temporary, segment.path)
             self._segments = tuple(sealed if s is segment else s for s in self._segments)
-        self._shelf.drop(segment)
+        self._open_segments.drop(segment)
         sync_directory(self._directory)
 
-    def _active(self) -> tuple[Segment, Opened]:
+    def _active(self) -> tuple[Segment, OpenSegment]:
         active = self._segments[-1]
         assert active.held is not None, "the store is closed"
         return active, active.held
@@ -193,7 +193,7 @@ class Store(Log):
         opened.file.sync()
         self.durable = active.end
         new = segments.create(self._directory, active.end, self._identity)
-        self._shelf.put(active, opened)
+        self._open_segments.put(active, opened)
         with self._changing:
             self._segments = (*self._segments, new)
         active.held = None

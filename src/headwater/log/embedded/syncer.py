@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.timings import Timings
 from headwater.message import Batch
 
@@ -40,7 +40,7 @@ Item = list[Batch] | OSError | Resume | threading.Event | str
 class Syncer(threading.Thread):
     def __init__(
         self,
-        store: Store,
+        store: LogStore,
         *,
         sync: Sync,
         interval: float,

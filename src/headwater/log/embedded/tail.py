@@ -1,19 +1,16 @@
-"""The newest batches, kept in memory.
+"""The newest batches, kept in memory: about `limit` bytes of durable ones.
 
 Whatever is not durable yet is here, so a subscriber that is a little behind never has to wait for
-the disk, nor decode what was just encoded. Older batches go when the tail grows too large.
+the disk, nor decode what was just encoded. A subscriber that is further behind reads from the log.
 """
 
 from bisect import bisect_right
 
 from headwater.message import Batch
 
-# Behind by more than this, a subscriber reads from the log.
-TAIL_BYTES = 8 * 1024 * 1024
-
 
 class Tail:
-    def __init__(self, limit: int = TAIL_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._batches: list[Batch | None] = []  # None: let go of
         self._offsets: list[int] = []  # of the same batches, to search in

@@ -39,7 +39,7 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Report:
+class SegmentReport:
     """What was found in one segment."""
 
     name: str
@@ -56,7 +56,9 @@ class Report:
     damage: list[Damage] = field(default_factory=list)
 
 
-def verify(directory: Path, progress: Progress = lambda done, total: None) -> Iterator[Report]:
+def verify(
+    directory: Path, progress: Progress = lambda done, total: None
+) -> Iterator[SegmentReport]:
     """Check the segments one after the other. Raises LogError if there is no log."""
     identity = identify(directory)
     paths = segment.files(directory)
@@ -91,10 +93,10 @@ def with_following(paths: Sequence[Path]) -> Iterator[tuple[Path, int | None]]:
     return zip(paths, [*bases, None][1:], strict=True)
 
 
-def examine(wreck: Wreck, done: int, total: int, progress: Progress) -> Report:
+def examine(wreck: Wreck, done: int, total: int, progress: Progress) -> SegmentReport:
     """Check one segment; `done` of `total` bytes were checked before it."""
     sealed = wreck.trailer is not None
-    report = Report(wreck.path.name, wreck.base, sealed, wreck.size, end=wreck.base)
+    report = SegmentReport(wreck.path.name, wreck.base, sealed, wreck.size, end=wreck.base)
     if wreck.unfinished and wreck.size < segment.HEADER_BYTES:
         report.torn = wreck.size
         return report
@@ -121,7 +123,7 @@ def examine(wreck: Wreck, done: int, total: int, progress: Progress) -> Report:
 _Entry = tuple[int, int, int, dict[str, int] | None]
 
 
-def _take(report: Report, piece: Whole) -> _Entry:
+def _take(report: SegmentReport, piece: Whole) -> _Entry:
     found, rows = piece
     report.frames += 1
     report.end = found.end
@@ -133,14 +135,14 @@ def _take(report: Report, piece: Whole) -> _Entry:
     return found.base, found.position, record.first_timestamp(rows.table), topics
 
 
-def _miss(report: Report, wreck: Wreck, gap: Gap) -> None:
+def _miss(report: SegmentReport, wreck: Wreck, gap: Gap) -> None:
     if wreck.unfinished and gap.end is None and not report.damage:
         report.torn = gap.stop - gap.position
     elif gap.end is None or gap.end > gap.first or not report.damage:
         report.damage.append(Damage(gap.first, gap.end, gap.what))
 
 
-def _compare(report: Report, wreck: Wreck, trailer: Trailer, entries: list[_Entry]) -> None:
+def _compare(report: SegmentReport, wreck: Wreck, trailer: Trailer, entries: list[_Entry]) -> None:
     """Whether the index of a sealed segment is the one that its frames give."""
     footer = segment.load_footer(wreck.file, trailer, wreck.identity)
     if isinstance(footer, str):

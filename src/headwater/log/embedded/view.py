@@ -11,9 +11,9 @@ from pathlib import Path
 from headwater.errors import LogDamaged, LogError
 from headwater.log.embedded import recovery
 from headwater.log.embedded import segment as segments
-from headwater.log.embedded.file import File
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.lock import identity as identity_of
-from headwater.log.embedded.reader import Log
+from headwater.log.embedded.reader import LogReader
 from headwater.log.embedded.segment import Segment
 
 #: Told how much of how much is done.
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 _ATTEMPTS = 100
 
 
-class View(Log):
+class View(LogReader):
     """A log that this process only reads."""
 
     def __init__(self, directory: Path, found: list[Segment], identity: int) -> None:
@@ -35,7 +35,7 @@ class View(Log):
         identity = identity_of(directory) if directory.is_dir() else None
         if identity is None:
             raise LogError(f"there is no log in {directory}")
-        return cls(directory, _survey(directory, identity), identity)
+        return cls(directory, _find_segments(directory, identity), identity)
 
     def refresh(self) -> None:
         """Take in what was written since."""
@@ -83,20 +83,20 @@ class View(Log):
         return counts
 
     def _refresh(self) -> None:
-        self._segments = tuple(_survey(self._directory, self._identity))
+        self._segments = tuple(_find_segments(self._directory, self._identity))
 
 
-def _survey(directory: Path, identity: int) -> list[Segment]:
+def _find_segments(directory: Path, identity: int) -> list[Segment]:
     """All segments as they are now."""
     for _ in range(_ATTEMPTS):
         try:
-            return _survey_once(directory, identity)
+            return _find_segments_once(directory, identity)
         except FileNotFoundError:
             time.sleep(0.001)  # retention has dropped one meanwhile; the others are still there
     raise LogError(f"the segments in {directory} change too quickly to be read")
 
 
-def _survey_once(directory: Path, identity: int) -> list[Segment]:
+def _find_segments_once(directory: Path, identity: int) -> list[Segment]:
     paths = segments.files(directory)
     last = _scan(paths[-1], identity) if paths else None
     if paths and last is None:  # being made at this moment
@@ -111,7 +111,7 @@ def _survey_once(directory: Path, identity: int) -> list[Segment]:
 
 def _scan(path: Path, identity: int) -> Segment | None:
     """The last segment as far as it is written; None if it is being made."""
-    file = File(path)
+    file = LogFile(path)
     header = segments.read_header(file, identity)
     if isinstance(header, str):
         if file.size < segments.HEADER_BYTES:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from headwater.log.embedded.store import Store
+from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.syncer import STOP, Resume, Syncer
 from headwater.message import Batch
 
@@ -27,8 +27,8 @@ GROUP_BYTES = 1024 * 1024
 RETENTION_SECONDS = 1.0
 
 
-class Writer(threading.Thread):
-    def __init__(self, store: Store, syncer: Syncer, retain: Callable[[], None]) -> None:
+class LogWriter(threading.Thread):
+    def __init__(self, store: LogStore, syncer: Syncer, retain: Callable[[], None]) -> None:
         super().__init__(name="log-writer", daemon=True)
         self._store = store
         self._syncer = syncer

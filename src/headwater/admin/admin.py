@@ -1,0 +1,87 @@
+"""Puts the handlers together, with what they look at: rates, taps and the reports of pipelines."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headwater.admin.apps import AppHandlers
+from headwater.admin.connections import ConnectionHandlers
+from headwater.admin.messages import MessageHandlers
+from headwater.admin.overview import OverviewHandlers
+from headwater.admin.pipelines import PipelineHandlers, PipelineReports
+from headwater.admin.queues import QueueHandlers
+from headwater.admin.rates import RateSampler
+from headwater.admin.taps import Taps
+from headwater.admin.topics import TopicHandlers
+from headwater.broker.broker import Broker
+from headwater.config import Config
+from headwater.control import Handler
+from headwater.protocols.base import ServiceCounter
+from headwater.queue_spec import QueueSpec
+from headwater.transport.tcp import Connections
+
+
+class Admin:
+    """All that an operator can ask of a running broker.
+
+    `queue_spec` makes the specification of a queue that is known by name only, and `counters` are
+    those that the protocols keep.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        broker: Broker,
+        connections: Connections,
+        queue_spec: Callable[[str], QueueSpec | None],
+        counters: Sequence[ServiceCounter],
+        apps: AppHandlers,
+        reports: PipelineReports,
+    ) -> None:
+        self._taps = Taps(broker)
+        self._sampler = RateSampler(connections.traffic, connections.sample)
+        topics = TopicHandlers(broker)
+        queues = QueueHandlers(broker, queue_spec)
+        self._groups = (
+            apps,
+            ConnectionHandlers(connections),
+            topics,
+            queues,
+            MessageHandlers(
+                broker=broker,
+                taps=self._taps,
+                message_bytes=config.limits.message_bytes,
+                topic_bytes=config.limits.topic_bytes,
+            ),
+            OverviewHandlers(
+                broker=broker,
+                connections=connections,
+                sampler=self._sampler,
+                topics=topics,
+                queues=queues,
+                taps=self._taps,
+                retention=_retention(config),
+                data=config.data,
+                counters=counters,
+            ),
+            PipelineHandlers(reports),
+        )
+        self._sampler.start()
+
+    def handlers(self) -> dict[str, Handler]:
+        """All commands, by name."""
+        return {name: each for group in self._groups for name, each in group.handlers().items()}
+
+    def close(self) -> None:
+        self._sampler.stop()
+        self._taps.stop()
+
+
+def _retention(config: Config) -> dict[str, Any]:
+    log = config.log
+    return {
+        "sync": log.sync,
+        "segment_bytes": log.segment_bytes,
+        "retention_bytes": log.retention_bytes,
+        "retention_age_seconds": log.retention_age,
+    }

@@ -1,0 +1,226 @@
+"""Cursors against a plain list: a subscriber gets every message that it wants, once, in order."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headwater.broker.broker import Broker
+from headwater.commands import Confirm, Publish, Subscribe, Subscription
+from headwater.filters import LevelFilter
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.message import Batch, Run
+from tests.broker.client import Client
+
+TOPICS = ("a", "b")
+NAMES = ("one", "two")
+
+
+class Slow(Client):
+    """A subscriber that takes batches while it has room, which it gets now and then."""
+
+    def __init__(self, broker: Broker, topic: str, since: int, name: str | None, room: int) -> None:
+        super().__init__(broker)
+        self.topic = topic
+        self.since = since  # the first offset that it should get
+        self.name = name
+        self.room = room
+        self.own: set[int] = set()  # it published these and does not want them back
+        self.peer.handle(Subscribe(("", topic), LevelFilter.exact(topic), durable=name))
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+        if self.room <= 0:
+            return False
+        self.room -= len(batch.run)
+        return super().deliver(batch, subscriptions)
+
+    @property
+    def got(self) -> list[tuple[int, bytes]]:
+        return [(offset, payload) for offset, payload, _ in self.delivered]
+
+
+class Cursors(RuleBasedStateMachine):
+    """Publish, subscribe, stall, go on, confirm, leave, come back and restart, in any order.
+
+    The model is the list of all messages, and for each durable name what it has confirmed.
+    """
+
+    #: With none, all that is durable is read from the files.
+    tail_bytes = LogSettings().tail_bytes
+
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.directory = Path(tempfile.mkdtemp())
+        self.clients: list[Slow] = []
+        self.published: list[tuple[str, bytes]] = []  # by offset
+        self.confirmed: dict[str, int] = {}
+        self.wait(self._open())
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(work)
+
+    async def _open(self) -> None:
+        log = LogSettings(sync="os", tail_bytes=self.tail_bytes)
+        self.engine = await EmbeddedEngine.open(self.directory, log)
+        self.broker = Broker(self.engine)
+
+    async def _close(self) -> None:
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+        self.broker.close()
+        await self.engine.close()
+
+    async def _settle(self) -> None:
+        done = asyncio.Event()
+        self.engine.when_durable(self.engine.end, lambda _: done.set())
+        self.engine.hurry()
+        await done.wait()
+        while self.broker.busy:
+            await asyncio.sleep(0)
+
+    def _run(self, topic: str, count: int) -> Run:
+        payloads = [b"%d" % (len(self.published) + number) for number in range(count)]
+        self.published += [(topic, payload) for payload in payloads]
+        return Run(topic, payloads, protocol="test", publisher="me")
+
+    @rule(
+        runs=st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(1, 5)), min_size=1),
+        settled=st.booleans(),
+    )
+    def publish(self, runs: list[tuple[str, int]], settled: bool) -> None:
+        """Without waiting for the disk, the next step finds messages that are not durable yet."""
+
+        async def work() -> None:
+            publisher = Client(self.broker)
+            for topic, count in runs:
+                publisher.peer.handle(Publish(self._run(topic, count)))
+            publisher.leave()
+            if settled:
+                await self._settle()
+
+        self.wait(work())
+
+    @precondition(lambda self: any(client.name is None for client in self.clients))
+    @rule(data=st.data(), topic=st.sampled_from(TOPICS), count=st.integers(1, 5))
+    def publish_and_want_no_echo(self, data: st.DataObject, topic: str, count: int) -> None:
+        live = [client for client in self.clients if client.name is None]
+        client = data.draw(st.sampled_from(live))
+
+        async def work() -> None:
+            first = self.engine.end
+            client.own.update(range(first, first + count))
+            client.peer.handle(Publish(self._run(topic, count), echo=False))
+            await self._settle()
+
+        self.wait(work())
+
+    @precondition(lambda self: len(self.clients) < 5)
+    @rule(topic=st.sampled_from(TOPICS), room=st.integers(0, 12))
+    def subscribe(self, topic: str, room: int) -> None:
+        async def work() -> None:
+            self.clients.append(Slow(self.broker, topic, self.engine.end, None, room))
+            await self._settle()
+
+        self.wait(work())
+
+    @rule(name=st.sampled_from(NAMES), room=st.integers(0, 12))
+    def come_back(self, name: str, room: int) -> None:
+        """A durable subscriber: its name decides its topic. Whoever has the name loses it."""
+
+        async def work() -> None:
+            holders = [client for client in self.clients if client.name == name]
+            topic, since = TOPICS[NAMES.index(name)], self.confirmed.setdefault(name, 0)
+            self.clients.append(Slow(self.broker, topic, since, name, room))
+            for client in holders:
+                assert client.closed, "two have the same name"
+                self.clients.remove(client)
+                client.leave()
+            await self._settle()
+
+        self.wait(work())
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), room=st.integers(1, 12))
+    def go_on(self, data: st.DataObject, room: int) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+
+        async def work() -> None:
+            client.room = room
+            client.peer.drained()
+            await self._settle()
+
+        self.wait(work())
+
+    @precondition(lambda self: any(client.name and client.got for client in self.clients))
+    @rule(data=st.data())
+    def confirm(self, data: st.DataObject) -> None:
+        durable = [client for client in self.clients if client.name and client.got]
+        client = data.draw(st.sampled_from(durable))
+        offset, _ = data.draw(st.sampled_from(client.got))
+        assert client.name is not None
+        self.confirmed[client.name] = offset + 1
+        client.peer.handle(Confirm(offset + 1))
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(self.clients))
+        self.clients.remove(client)
+        client.leave()
+
+    @rule()
+    def restart(self) -> None:
+        self.wait(self._close())
+        self.wait(self._open())
+
+    def wanted_by(self, client: Slow) -> list[tuple[int, bytes]]:
+        return [
+            (offset, payload)
+            for offset, (topic, payload) in enumerate(self.published)
+            if topic == client.topic and offset >= client.since and offset not in client.own
+        ]
+
+    @invariant()
+    def everyone_has_the_first_messages_that_it_wants(self) -> None:
+        for client in getattr(self, "clients", []):
+            assert client.got == self.wanted_by(client)[: len(client.got)]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            self.wait(self._drain())
+            self.wait(self._close())
+        finally:
+            shutil.rmtree(self.directory)
+            self.loop.close()
+
+    async def _drain(self) -> None:
+        """Everyone has room again, and gets all that is left."""
+        for client in self.clients:
+            client.room = 1 << 62
+            client.peer.drained()
+        await self._settle()
+        for client in self.clients:
+            assert client.got == self.wanted_by(client)
+
+
+class CursorsOnDisk(Cursors):
+    tail_bytes = 0
+
+
+TestCursors = pytest.mark.property(Cursors.TestCase)
+TestCursorsOnDisk = pytest.mark.property(CursorsOnDisk.TestCase)
+for machine in (TestCursors, TestCursorsOnDisk):
+    # A step is milliseconds of real disk, so the quick form has to be short.
+    examples = min(settings().max_examples // 5, 1000)
+    machine.settings = settings(deadline=None, max_examples=examples, stateful_step_count=25)

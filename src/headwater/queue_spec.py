@@ -1,4 +1,4 @@
-"""What a queue is asked to be. The broker's part of it is in `broker/queue.py`.
+"""The specification of a queue. `broker/queues/` has the queues themselves.
 
 A queue remembers, across connections and restarts, which messages of its topics still have to be
 acknowledged by a consumer.

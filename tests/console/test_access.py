@@ -261,7 +261,7 @@ class TestBrowsers:
     ) -> None:
         path = "/api/v1/topics/t/messages"
         bare = client.post(path, json={"text": "x"})
-        assert bare.status_code == 403 and bare.json()["error"]["code"] == "no_mark"
+        assert bare.status_code == 403 and bare.json()["error"]["code"] == "missing_csrf_header"
         evil = {**MARK, "Origin": "http://evil.example"}
         assert client.post(path, json={"text": "x"}, headers=evil).status_code == 403
         own = {**MARK, "Origin": f"http://127.0.0.1:{broker.ports['console']}"}

@@ -290,7 +290,9 @@ def test_the_socket_of_another_is_left_alone(tmp_path: Path, loop_factory: LoopF
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("mine")
     with (
-        pytest.raises(HeadwaterError, match=r"^control\.sock in the data directory is no socket"),
+        pytest.raises(
+            HeadwaterError, match=r"^control\.sock in the data directory is not a socket"
+        ),
         serving(tmp_path, HANDLERS),
     ):
         pass

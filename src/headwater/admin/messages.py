@@ -258,7 +258,7 @@ def _bytes(payload: str) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except (ValueError, binascii.Error):
-        raise Refusal(Code.MALFORMED, "the payload is not base64") from None
+        raise Refusal(Code.MALFORMED, "the payload is not valid base64") from None
 
 
 def _headers(given: dict[str, str]) -> Headers:

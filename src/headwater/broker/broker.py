@@ -146,7 +146,8 @@ class Broker:
     @property
     def busy(self) -> bool:
         """Some cursor is about to give more, without anyone asking."""
-        return any(each.busy for each in (*self._subscribers, *self.queues.values()))
+        reading = any(each.busy for each in self._subscribers)
+        return reading or any(queue.busy for queue in self.queues.values())
 
     def lags(self) -> Iterator[int]:
         """How many offsets each subscriber that is behind is behind."""

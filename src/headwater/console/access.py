@@ -108,7 +108,7 @@ class AccessControl:
         if self._settings.is_local:
             return EVERYONE
         raise ApiError(
-            401, "no_users", "nobody may use this yet: add a user with 'headwater user add NAME'"
+            401, "no_users", "the console has no users yet: add one with 'headwater user add NAME'"
         )
 
     def is_still(self, who: Identity, request: Request) -> bool:

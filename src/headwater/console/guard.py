@@ -22,7 +22,7 @@ from headwater.console.problems import answer
 from headwater.console.settings import ConsoleSettings
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-MARK = "x-headwater"
+CSRF_HEADER = "x-headwater"
 #: Stands for a `/` that is part of a name. No name can have it: it is no character of UTF-8.
 SLASH = "\ud800"
 #: The largest body of a request by anyone.
@@ -109,10 +109,10 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return 403, "wrong_origin", "this request comes from another site"
         by_token = headers.get("authorization", "").lower().startswith("bearer ")
-        if not by_token and headers.get(MARK) != "1":
+        if not by_token and headers.get(CSRF_HEADER) != "1":
             return (
                 403,
-                "no_mark",
+                "missing_csrf_header",
                 "a request that changes something needs the header X-Headwater: 1",
             )
         return None

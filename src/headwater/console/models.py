@@ -69,7 +69,7 @@ class ActiveAlert(Model):
     severity: Literal["warning", "critical"]
     kind: Literal["log", "disk", "gap", "slow", "dead"]
     message: str
-    since: Micros = Field(description="when someone who looked saw it first")
+    since: Micros = Field(description="when it was first seen")
 
 
 class ProtocolHistory(Model):

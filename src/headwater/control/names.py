@@ -9,7 +9,7 @@ def find(name: str, names: Iterable[str]) -> str:
     """The queue that is meant, with or without the protocol in front of it.
 
     `prism/shop/orders` is also `shop/orders`; `prism/shop/`, which has no name of its own, is also
-    `shop`. Where this could be two, it is none.
+    `shop`. A name that fits two queues is refused.
     """
     names = sorted(names)
     if name in names:

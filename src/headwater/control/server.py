@@ -147,7 +147,7 @@ def _remove_leftover(path: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise HeadwaterError(
-                f"{protocol.NAME} in the data directory is no socket; move it away"
+                f"{protocol.NAME} in the data directory is not a socket; move it away"
             )
         os.unlink(path)
 

@@ -91,7 +91,11 @@ class FlightService:
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
         for intent in await asyncio.to_thread(self._stages.intents):
-            logger.warning("finishing batch %d of %s", intent.batch, intent.query)
+            logger.warning(
+                "finishing batch %d of query %s, which a crash interrupted",
+                intent.batch,
+                intent.query,
+            )
             await asyncio.to_thread(self._append, intent, True)
 
     async def start(self) -> tuple[str, int]:

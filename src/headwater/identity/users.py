@@ -36,7 +36,7 @@ _N, _R, _P = 2**14, 8, 1
 class Role(IntEnum):
     """Each one may do what those before it may."""
 
-    viewer = 1  # sees everything but what messages say
+    viewer = 1  # sees everything except the content of messages
     reader = 2  # sees messages
     operator = 3  # publishes, redrives, closes, and manages users
 
@@ -81,7 +81,9 @@ class Users:
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise HeadwaterError(f"{self._path} cannot be read; mend it or move it away") from None
+            raise HeadwaterError(
+                f"{self._path} cannot be read; repair it or move it away"
+            ) from None
 
     @property
     def version(self) -> tuple[int, ...]:

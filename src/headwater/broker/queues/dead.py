@@ -1,8 +1,8 @@
-"""Dead letters: messages that a queue gave up on, kept whole under a topic of their own.
+"""Dead letters: messages that a queue delivers no more, kept whole under a topic of their own.
 
 A dead letter has the payload, publisher, protocol and headers of the message, and says in further
-headers why it is there. Redriving publishes it to its original topic again. Which letters are still
-to be dealt with is a position: redriving and purging move it on.
+headers why it is there. Redriving publishes it to its original topic again. Which letters a
+queue still has is a position: redriving and purging move it on.
 """
 
 import asyncio
@@ -48,7 +48,9 @@ class DeadLetters:
 
     def bury(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
         """Move messages, given as (offset, deliveries), to the queue's dead letters."""
-        logger.warning("queue %s gave up on %d messages: %s", queue.spec.name, len(items), why)
+        logger.warning(
+            "queue %s: %d messages are dead letters now: %s", queue.spec.name, len(items), why
+        )
         task = asyncio.get_running_loop().create_task(self._bury(queue, items, why))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -101,7 +103,7 @@ class DeadLetters:
         return done
 
     async def letters(self, queue: "Queue", since: int = 0) -> AsyncIterator[Batch]:
-        """The dead letters that are still to be dealt with, from an offset on."""
+        """The dead letters that the queue still has, from an offset on."""
         topic, position = queue.spec.dead_topic, max(self._position(queue), since)
         stop = self._engine.watermark
         while topic and position < stop:
@@ -139,7 +141,7 @@ class DeadLetters:
         return done
 
     async def purge(self, queue: "Queue") -> int:
-        """Leave the dead letters alone for good."""
+        """Delete the dead letters from the queue; the log keeps them until retention."""
         stop = self._engine.watermark
         purged = await self.count(queue)
         self._save(queue, stop)

@@ -1,4 +1,4 @@
-"""What there is to see, without what messages say."""
+"""Lists and figures that every viewer may see: nothing here shows the content of a message."""
 
 from typing import Any
 

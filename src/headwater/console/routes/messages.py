@@ -149,7 +149,7 @@ def _content(message: models.NewMessage) -> bytes:
     try:
         return base64.b64decode(message.base64, validate=True)
     except ValueError:
-        raise ApiError(400, "malformed", "base64 is not base64") from None
+        raise ApiError(400, "malformed", "content is not valid base64") from None
 
 
 async def _upload(broker: ControlLink, content: bytes) -> tuple[int | None, bytes]:

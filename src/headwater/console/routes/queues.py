@@ -1,4 +1,4 @@
-"""Dead letters: looked at, put back, given up."""
+"""Dead letters: list, redrive, delete."""
 
 import base64
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ async def dead(
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
     cursor: Annotated[str | None, Query(max_length=20)] = None,
 ) -> Any:
-    """The oldest first. Viewers do not see what they say."""
+    """Dead letters, the oldest first. Viewers do not see their contents."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
         raise ApiError(400, "malformed", "the cursor does not belong to this list")
     after = -1 if cursor is None else min(int(cursor), models.MOST)
@@ -50,7 +50,7 @@ async def redrive(
 
 @router.post("/queues/{name}/purge", response_model=models.Purged)
 async def purge(who: Operator, broker: TheBroker, name: QueueName) -> Any:
-    """Leave the dead letters of a queue alone for good."""
+    """Delete the dead letters of a queue. The log keeps the messages until retention drops them."""
     return await broker.ask("queue.purge", timeout=None, name=name)
 
 

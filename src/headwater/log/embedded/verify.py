@@ -49,7 +49,7 @@ class SegmentReport:
     #: The offset behind the last record that could be read.
     end: int
     frames: int = 0
-    #: Records that an earlier repair has given up.
+    #: Records that an earlier repair could not save.
     given_up: int = 0
     #: Bytes of an unfinished write at the end of the log. Opening it cuts them off.
     torn: int = 0

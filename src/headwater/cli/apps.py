@@ -1,6 +1,7 @@
 """`headwater app`: clients of Prism Notify that may connect.
 
-A broker that runs is asked, so that it knows at once. Without one, its state is changed on disk.
+The commands ask a running broker, so that a change takes effect at once. Without one, they change
+its state on disk.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer(
-    help="Make, list and remove apps: clients of Prism Notify that may connect.",
+    help="Manage apps: the clients of Prism Notify that may connect.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,7 +38,7 @@ def add(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an app, and show its secret, this once."""
+    """Create an app and its secret; the secret is shown only once."""
     made = _do(data_directory(data, config), "add", name=name)
     secret = made["client_secret"]
     tell(
@@ -45,7 +46,7 @@ def add(
         {"client_id": name, "client_secret": secret},
         f"client_id      {name}\n"
         f"client_secret  {secret}\n"
-        "Keep the secret, it is not shown again. "
+        "Store the secret now: it is not shown again. "
         f"To try it: headwater sub prism://{name}:{secret}@localhost/",
     )
 
@@ -54,12 +55,12 @@ def add(
 def list_apps(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the apps that were made with `headwater app add`.
+    """List the apps created with `headwater app add`.
 
-    Those of the configuration file are in `headwater config`.
+    `headwater config` lists the apps of the configuration file.
     """
     apps = _do(data_directory(data, config), "list")
-    tell_list(as_json, apps, "There are no apps; 'headwater app add NAME' makes one.", _table)
+    tell_list(as_json, apps, "There are no apps; 'headwater app add NAME' creates one.", _table)
 
 
 @app.command()
@@ -69,9 +70,9 @@ def remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove an app: with its secret, nobody can connect any more."""
+    """Remove an app. Its clients can no longer connect; its queues stay."""
     _do(data_directory(data, config), "remove", name=name)
-    tell(as_json, {"removed": name}, f"{name} is removed")
+    tell(as_json, {"removed": name}, f"removed {name}")
 
 
 def _table(apps: Sequence[dict[str, Any]]) -> "Table":
@@ -91,7 +92,7 @@ def _do(directory: Path, what: str, **arguments: Any) -> Any:
 
 
 def _do_on_disk(directory: Path, what: str, name: str = "") -> Any:
-    """The same as the broker's handlers do."""
+    """Do on disk what the broker's handlers do."""
     from headwater.identity.apps import FILE, Apps
 
     apps = Apps(directory / FILE)

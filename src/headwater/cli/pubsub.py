@@ -1,4 +1,4 @@
-"""`headwater pub` and `headwater sub`: speak to a broker from the command line."""
+"""`headwater pub` and `headwater sub`: publish and subscribe from the command line."""
 
 import asyncio
 import base64
@@ -38,17 +38,20 @@ def pub(
     payloads: Annotated[
         list[str],
         typer.Argument(
-            metavar="MESSAGE...",
-            help="The messages. '-' reads them from standard input, one a line.",
+            metavar="MESSAGE",
+            help="The messages; '-' reads them from standard input, one per line.",
         ),
     ],
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header, where they exist."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="Add a header, if the protocol has headers.",
+        ),
     ] = None,
-    ack: Annotated[
-        bool, typer.Option(help="Wait until the broker has made the messages durable.")
-    ] = True,
+    ack: Annotated[bool, typer.Option(help="Wait until the messages are durable.")] = True,
 ) -> None:
     """Publish messages to a topic."""
     asyncio.run(_publish(url, payloads, header or [], ack))
@@ -56,15 +59,14 @@ def pub(
 
 def sub(
     url: UrlArgument,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line instead of topic and text.")
-    ] = False,
+    as_json: common.JsonOption = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
+        int | None,
+        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N messages."),
     ] = None,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="Begin with all that the broker retains (PSMB only)."),
+        typer.Option("--from-start", help="Begin with the oldest message in the log (PSMB only)."),
     ] = False,
     subscriber: Annotated[
         int | None,
@@ -73,16 +75,17 @@ def sub(
             min=0,
             max=2**64 - 1,
             metavar="ID",
-            help="Be this durable subscriber: begin with what it has not received (PSMB only).",
+            help="Continue as this durable subscriber (PSMB only).",
         ),
     ] = None,
 ) -> None:
-    """Subscribe and print the topic and payload of each message, until Ctrl-C.
+    """Subscribe, and print each message until Ctrl-C.
 
-    What the URL's topic may be depends on the protocol: a pattern with + and * for BPSP, a PCRE
-    pattern for PSMB, a channel for BMTP (42 or bmtp/42), a topic for CrystalConnector, a queue's
-    name or nothing for Prism Notify. BMTP and Prism are sent an acknowledgement for each message
-    that was printed.
+    The URL's topic depends on the protocol: a pattern with + and * for BPSP, a PCRE pattern for
+    PSMB, a channel for BMTP (42 or bmtp/42), a topic for CrystalConnector, the name of a queue or
+    nothing for Prism Notify. Over BMTP and Prism Notify, each message is acknowledged when it has
+    been printed. A message is printed as topic and payload,
+    or with --json as one JSON object on a line.
     """
     if from_start and subscriber is None:
         subscriber = random.getrandbits(64)
@@ -134,7 +137,7 @@ async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int
 
 
 def _target(url: str, nameless: tuple[str, ...] = ()) -> "Target":
-    """What a URL says; protocols in `nameless` need no topic."""
+    """The parsed URL; protocols in `nameless` need no topic."""
     from headwater.client import Target
 
     target = Target.parse(url)
@@ -144,7 +147,7 @@ def _target(url: str, nameless: tuple[str, ...] = ()) -> "Target":
 
 
 def _configuration(target: "Target") -> "Config | None":
-    """Read only for those who may need it: where there is a mistake in it, others still work."""
+    """The configuration, if the protocol needs it: the others work even if it has a mistake."""
     if target.scheme in ("psmb", "bpsp"):
         return None
     return common.load_config().config
@@ -153,7 +156,7 @@ def _configuration(target: "Target") -> "Config | None":
 def _pair(header: str) -> tuple[str, str]:
     name, separator, value = header.partition("=")
     if not separator or not name:
-        raise HeadwaterError(f"a header is written NAME=VALUE, not: {header}")
+        raise HeadwaterError(f"write a header as NAME=VALUE, not: {header}")
     return name, value
 
 

@@ -1,4 +1,4 @@
-// What the page says beside its content: errors, a lost connection, short confirmations.
+// Messages beside the page's content: errors, a lost connection, short confirmations.
 
 import { h, patch } from "./dom.js";
 

@@ -242,7 +242,7 @@ class Console:
     names: tuple[str, ...] = setting(
         units.texts(units.text(1, 253)),
         [],
-        "Host names under which the console answers, besides `localhost` and IP addresses. Requests "
+        "Host names under which the console answers, besides `localhost` and addresses. Requests "
         "for other names are refused.",
     )
 

@@ -335,7 +335,10 @@ def backfill(
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Add the missing records of an offset range to a table."""
+    """Add the missing records of an offset range to a table.
+
+    Records that the table has already are not repeated.
+    """
     from headwater.pipeline.repair.backfill import backfill as fill
 
     loaded = load(project, servers)

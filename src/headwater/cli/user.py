@@ -27,7 +27,9 @@ app = typer.Typer(
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="1 to 64 letters, digits, '_', '.' and '-'."),
+    typer.Argument(
+        metavar="NAME", help="Name of the user: 1 to 64 letters, digits, '_', '.' and '-'."
+    ),
 ]
 
 

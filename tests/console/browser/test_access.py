@@ -83,7 +83,7 @@ def test_a_viewer_sees_no_content_and_no_buttons(log_in: LogIn) -> None:
     page = log_in("some-viewer")
     expect(page.get_by_role("link", name="Users")).to_have_count(0)
     page.get_by_role("link", name=HUMIDITY).click()
-    expect(page.get_by_text("As a viewer")).to_be_visible()
+    expect(page.get_by_text("A viewer does not see")).to_be_visible()
     expect(page.get_by_role("button", name="Publish")).to_have_count(0)
     page.goto("/connections")
     expect(page.locator("tbody tr").first).to_be_visible()

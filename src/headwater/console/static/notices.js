@@ -3,7 +3,7 @@
 import { h, patch } from "./dom.js";
 
 const TOAST = 4000;
-// A stream that is renewed at once is nobody's concern.
+// A stream that is renewed within this time is not shown as lost.
 const GRACE = 700;
 
 const banner = document.getElementById("banner");

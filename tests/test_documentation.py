@@ -1,4 +1,5 @@
-"""Documentation that cannot rot: generated parts are fresh, what exists is in it, links live."""
+"""Documentation that cannot rot: generated parts are fresh, every command and setting is in it,
+links and paths lead somewhere, and phrases that operators stumbled over do not come back."""
 
 import re
 import tomllib
@@ -21,6 +22,50 @@ DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(<?([^)\s>]+)>?(?: [^)]*)?\)|^\[[^\]]+\]: +(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
+
+SOURCE = ROOT / "src" / "headwater"
+#: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/base.py: alike`.
+NAMED = re.compile(r"`((?:[\w.-]+/)*(?:[\w-]+(?:\.\w+)+)?)(?:: \w+)?`")
+FOLDERS = ("bench", "docs", "requirements", "src", "tests", "torture")
+PAGES_WITH_OLD_PATHS = ("README.md", "docs/architecture.md")
+
+#: Phrases that name nothing, or have a plainer word in the trade; each with that word.
+PHRASES = {
+    r"put (it|them|all|dead letters) back": "redrive",
+    r"dead letters?\W+(are |were |is |was )?(put back|given up|purged)": "redriven, deleted",
+    r"give up the dead|gives? (its|the) dead letters|alone for good": "delete",
+    r"make a token|, this once|shown this once|\(this once\)": "is shown only once",
+    r"the configuration says where|directory of the log\. without": "data directory (default: …)",
+    r"after so many messages": "after N messages",
+    r"header, where they exist": "if the protocol has headers",
+    r"was not told": "wrong or missing secret",
+    r"base64 is not base64": "content is not valid base64",
+    r"no_mark": "missing_csrf_header",
+    r"what messages say": "message content",
+    r"\bin all\b(?! \w)": "total",
+    r"1 in 100\b": "p99",
+    r"seen since(?! it)": "first seen",
+    r"yet to pass|yet to read": "behind the end of the log",
+    r"\bmend(s|ed|ing)?\b": "repair",
+    r"those that nobody did": "messages nobody acknowledged",
+    r"so is service": "the broker accepts publishes again",
+    r"a query that nobody knows": "a query without a name",
+    r"could be two, it is none": "a name that fits two is refused",
+    r"this should not happen": "unexpected error",
+}
+FILES_WITH_OLD_PHRASES = (
+    "docs/architecture.md",
+    "docs/spark.md",
+    "src/headwater/broker/queues/dead.py",
+    "src/headwater/console/guard.py",
+    "src/headwater/console/routes/lists.py",
+    "src/headwater/console/routes/messages.py",
+    "src/headwater/console/routes/queues.py",
+    "src/headwater/protocols/crystal/client.py",
+    "src/headwater/protocols/crystal/crystal.proto",
+    "src/headwater/spark/flight_client.py",
+)
+TEXTS = (".css", ".html", ".js", ".json", ".md", ".proto", ".py", ".sql", ".yml")
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
@@ -132,3 +177,57 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     )
     dead = [link for link in links(page) if not leads_somewhere(page, link)]
     assert dead == ["none.md", "other.md#nothing", "#there", "no.png"]
+
+
+def named_files(page: Path) -> Iterator[str]:
+    """What stands in code on a page and looks like a file or a folder of this repository."""
+    for match in NAMED.finditer(FENCE.sub("", page.read_text())):
+        folder, _, name = match[1].rpartition("/")
+        first = folder.partition("/")[0]
+        ours = first in FOLDERS or (SOURCE / first).is_dir()
+        if (first and ours and (not name or "." in name)) or (not first and name.endswith(".py")):
+            yield match[1]
+
+
+def current(page: Path) -> bool:
+    return str(page.relative_to(ROOT)) not in PAGES_WITH_OLD_PATHS
+
+
+def is_there(name: str) -> bool:
+    if "/" not in name:
+        return any(any((ROOT / folder).rglob(name)) for folder in FOLDERS)
+    return (ROOT / name).exists() or (SOURCE / name).exists()
+
+
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in pages() if current(page)])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    gone = [name for name in named_files(ROOT / page) if not is_there(name)]
+    assert not gone, f"{page} names {', '.join(gone)}"
+
+
+def test_names_of_files_are_found(tmp_path: Path) -> None:
+    """Otherwise a mistake in this file would make everything above pass."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`broker/router.py` `broker/no.py` `cli/` `nothing/` `protocols/base.py: alike`\n"
+        "`tests/x/` `message.py` `never.py` `log.sync` `pipeline/storage/tables` `sensors/a`\n"
+        "```\n`broker/never.py`\n```\n`topics/{topic}` `src/headwater/cli` `data/state.db`\n"
+    )
+    gone = [name for name in named_files(page) if not is_there(name)]
+    assert gone == ["broker/no.py", "tests/x/", "never.py"]
+
+
+def texts() -> Iterator[Path]:
+    """Everything that users, operators and readers of the source read."""
+    yield ROOT / "README.md"
+    for folder in (SOURCE, ROOT / "docs"):
+        yield from (file for file in sorted(folder.rglob("*")) if file.suffix in TEXTS)
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_no_phrase_comes_back(phrase: str) -> None:
+    # A sentence may go on in the next line, behind the mark of a comment.
+    pattern = re.compile(phrase.replace(" ", r"(?:\s|//|#|\*)+"), re.IGNORECASE)
+    found = [str(file.relative_to(ROOT)) for file in texts() if pattern.search(file.read_text())]
+    left = [file for file in found if file not in FILES_WITH_OLD_PHRASES]
+    assert not left, f'say "{PHRASES[phrase]}" in {", ".join(left)}'

@@ -75,7 +75,7 @@ class LogDamaged(LogError):
         upto = "the end of the segment" if last is None else f"offset {last}"
         super().__init__(
             f"segment {segment} is damaged from offset {first} to {upto}: {what}. "
-            "'headwater log verify' shows what is lost, 'headwater log repair' mends the rest."
+            "'headwater log verify' shows what is lost, 'headwater log repair' keeps the rest."
         )
         self.segment, self.first, self.last, self.what = segment, first, last, what
 

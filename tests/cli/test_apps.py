@@ -80,7 +80,7 @@ def test_an_app_is_made_listed_and_removed(asked: Asked | None) -> None:
     title, secret = lines[1].split()
     assert (title, len(secret)) == ("client_secret", 32)
     assert lines[2:] == [
-        "Keep the secret, it is not shown again. "
+        "Store the secret now: it is not shown again. "
         f"To try it: headwater sub prism://shop:{secret}@localhost/"
     ]
     (stored,) = Apps(Path("data") / FILE).list()
@@ -89,8 +89,8 @@ def test_an_app_is_made_listed_and_removed(asked: Asked | None) -> None:
     assert lines[0].split() == ["client_id", "created"]
     assert lines[1].startswith("shop       20")
     assert secret not in "\n".join(lines)
-    assert output("remove", "shop") == "shop is removed\n"
-    assert output("list") == "There are no apps; 'headwater app add NAME' makes one.\n"
+    assert output("remove", "shop") == "removed shop\n"
+    assert output("list") == "There are no apps; 'headwater app add NAME' creates one.\n"
     if asked is not None:
         assert asked.commands == ["add", "list", "remove", "list"]
 

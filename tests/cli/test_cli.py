@@ -51,7 +51,7 @@ def test_help_lists_the_commands() -> None:
         (Refusal(Code.NOT_FOUND, "no\nsuch topic"), "no such topic"),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
         (OSError(98, "Address already in use"), "Address already in use"),
-        (KeyError("a"), "this should not happen (KeyError: 'a'); HEADWATER_DEBUG=1 shows more"),
+        (KeyError("a"), "unexpected error (KeyError: 'a'); HEADWATER_DEBUG=1 shows the traceback"),
     ],
 )
 def test_an_error_is_one_line(

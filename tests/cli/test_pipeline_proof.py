@@ -94,7 +94,7 @@ def test_a_replay_by_name(project: Project) -> None:
         (("audit",), "there is no table bronze"),
         (("replay", "--from", "silver"), "there is no table silver"),
         (("replay", "--pace", "quick"), "a pace is original, max, 10x or 500/s, not: quick"),
-        (("replay", "--resume"), "say which one to resume with --name NAME"),
+        (("replay", "--resume"), "--resume needs --name NAME"),
         (("replay", "--resume", "--name", "x"), "there is no replay x to resume"),
         (("replay", "--name", "../x"), "a replay's name has letters"),
     ],

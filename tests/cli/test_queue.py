@@ -181,8 +181,8 @@ def test_show_as_json(broker: SmallBroker) -> None:
 
 
 def test_redrive(broker: SmallBroker) -> None:
-    assert output("redrive", "shop/[orders]", "--limit", "2") == "2 dead letters published again\n"
-    assert output("redrive", "shop/[orders]", "--yes") == "1 dead letter published again\n"
+    assert output("redrive", "shop/[orders]", "--limit", "2") == "2 dead letters redriven\n"
+    assert output("redrive", "shop/[orders]", "--yes") == "1 dead letter redriven\n"
     assert json.loads(output("redrive", "shop/[orders]", "--json")) == {"redriven": 0}
     name = "redrive prism/shop/[orders]"
     assert broker.asked == [f"{name} 2", f"{name} None", f"{name} None"]
@@ -190,7 +190,7 @@ def test_redrive(broker: SmallBroker) -> None:
 
 
 def test_purge(broker: SmallBroker) -> None:
-    assert output("purge", "shop/[orders]") == "3 dead letters given up\n"
+    assert output("purge", "shop/[orders]") == "3 dead letters deleted\n"
     assert json.loads(output("purge", "shop/[orders]", "--json", "--yes")) == {"purged": 0}
 
 
@@ -233,20 +233,20 @@ class Terminal:
 
 def test_on_a_terminal_it_asks(broker: SmallBroker) -> None:
     terminal = Terminal("purge", "shop/[orders]")
-    assert "Give up 3 dead letters of shop/[orders] for good? [y/N]" in terminal.read_until("N]")
+    assert "Delete 3 dead letters of shop/[orders]? [y/N]" in terminal.read_until("N]")
     terminal.type("n\n")
     terminal.read_until("Aborted")
     assert terminal.end() == 1
     terminal = Terminal("redrive", "shop/[orders]", "--limit", "2")
-    assert "Publish 2 dead letters of shop/[orders] again? [y/N]" in terminal.read_until("N]")
+    assert "Redrive 2 dead letters of shop/[orders]? [y/N]" in terminal.read_until("N]")
     assert broker.asked == ["show", "show"]
     terminal.type("y\n")
-    assert "2 dead letters published again" in terminal.read_until("again\r\n")
+    assert "2 dead letters redriven" in terminal.read_until("redriven\r\n")
     assert terminal.end() == 0
 
 
 def test_on_a_terminal_it_can_be_told_not_to_ask(broker: SmallBroker) -> None:
     terminal = Terminal("purge", "shop/[orders]", "-y")
-    terminal.read_until("3 dead letters given up")
+    terminal.read_until("3 dead letters deleted")
     assert terminal.end() == 0
     assert broker.asked == ["purge prism/shop/[orders]"]

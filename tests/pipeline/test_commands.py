@@ -167,4 +167,4 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert nowhere.stderr.startswith("headwater: error: there is no spark-pipeline.yml in ")
     assert len(nowhere.stderr.splitlines()) == 1
     named = headwater("run", "bronze", cwd=tmp_path)
-    assert named.stderr == "headwater: error: tables are named with --full-refresh only\n"
+    assert named.stderr == "headwater: error: naming tables needs --full-refresh\n"

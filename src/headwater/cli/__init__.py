@@ -2,8 +2,8 @@
 
 Rules that hold here:
 
-- A person never sees a traceback, but one line that says what is wrong. HEADWATER_DEBUG=1 shows it.
-- `headwater --help` is quick: what takes long to import is imported by the command that needs it.
+- An error is one line that says what is wrong. HEADWATER_DEBUG=1 shows its traceback.
+- `headwater --help` is quick: a slow import is made by the command that needs it.
 """
 
 import os
@@ -34,7 +34,7 @@ from headwater.errors import HeadwaterError
 
 app = typer.Typer(
     name="headwater",
-    help="One message broker for five publish/subscribe protocols, on one durable log.",
+    help="A message broker for five publish/subscribe protocols, with one durable log.",
     no_args_is_help=True,
     add_completion=False,
     # Plain help looks the same everywhere, in the documentation too.
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has enough. Python flushes once more at its exit; let it.
+        # The reader of the output has closed it. Python flushes once more at its exit; let it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(130)
@@ -103,4 +103,5 @@ def _sentence(error: Exception) -> str:
         return text
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return f"this should not happen ({type(error).__name__}: {text}); HEADWATER_DEBUG=1 shows more"
+    name = type(error).__name__
+    return f"unexpected error ({name}: {text}); HEADWATER_DEBUG=1 shows the traceback"

@@ -1,6 +1,7 @@
 """`headwater app`: clients that may connect, of protocols that want to know who they are.
 
-A broker that runs is asked, so that it knows at once. Without one, its state is changed on disk.
+The commands ask a running broker, so that a change takes effect at once. Without one, they change
+its state on disk.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ _WITH_APPS = [each for each in REGISTRY.values() if each.has_apps]
 _TITLES = " and ".join(each.title for each in _WITH_APPS)
 
 app = typer.Typer(
-    help=f"Make, list and remove apps: clients of {_TITLES} that may connect.",
+    help=f"Manage apps: the clients of {_TITLES} that may connect.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -41,7 +42,7 @@ def add(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an app, and show its secret, this once."""
+    """Create an app and its secret; the secret is shown only once."""
     made = _do(data_directory(data, config), "add", name=name)
     secret = made["client_secret"]
     tell(
@@ -49,7 +50,7 @@ def add(
         {"client_id": name, "client_secret": secret},
         f"client_id      {name}\n"
         f"client_secret  {secret}\n"
-        "Keep the secret, it is not shown again. "
+        "Store the secret now: it is not shown again. "
         f"To try it: headwater sub {_WITH_APPS[0].name}://{name}:{secret}@localhost/",
     )
 
@@ -58,12 +59,12 @@ def add(
 def list_apps(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the apps that were made with `headwater app add`.
+    """List the apps created with `headwater app add`.
 
-    Those of the configuration file are in `headwater config`.
+    `headwater config` lists the apps of the configuration file.
     """
     apps = _do(data_directory(data, config), "list")
-    tell_list(as_json, apps, "There are no apps; 'headwater app add NAME' makes one.", _table)
+    tell_list(as_json, apps, "There are no apps; 'headwater app add NAME' creates one.", _table)
 
 
 @app.command()
@@ -73,9 +74,9 @@ def remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove an app: with its secret, nobody can connect any more."""
+    """Remove an app. Its clients can no longer connect; its queues stay."""
     _do(data_directory(data, config), "remove", name=name)
-    tell(as_json, {"removed": name}, f"{name} is removed")
+    tell(as_json, {"removed": name}, f"removed {name}")
 
 
 def _table(apps: Sequence[dict[str, Any]]) -> "Table":
@@ -95,7 +96,7 @@ def _do(directory: Path, what: str, **arguments: Any) -> Any:
 
 
 def _do_on_disk(directory: Path, what: str, name: str = "") -> Any:
-    """The same as the broker's handlers do."""
+    """Do on disk what the broker's handlers do."""
     from headwater.identity.apps import FILE, Apps
 
     apps = Apps(directory / FILE)

@@ -1,4 +1,4 @@
-"""What the commands share: options, the configuration, and ways to speak to a person."""
+"""The options that several commands have, the configuration, and messages to a person."""
 
 import functools
 import sys
@@ -18,17 +18,65 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help=f"The configuration file. Without it, {config.FILE_VARIABLE} names the file, "
-        f"or {config.DEFAULT_FILE} in the working directory is taken if there is one.",
+        help=f"Configuration file (default: {config.FILE_VARIABLE}, else {config.DEFAULT_FILE} "
+        "in the working directory if there is one).",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
         metavar="DIRECTORY",
-        help="The directory of the log. Without it, the configuration says where.",
+        help="Data directory (default: from the configuration).",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
+FromOffsetOption = Annotated[
+    int | None,
+    typer.Option(
+        "--from", metavar="OFFSET", min=0, help="First offset (default: the oldest in the log)."
+    ),
+]
+ToOffsetOption = Annotated[
+    int | None,
+    typer.Option(
+        "--to", metavar="OFFSET", min=0, help="Stop before this offset (default: the end)."
+    ),
+]
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        metavar="DIRECTORY",
+        help="Project directory (default: the nearest one with a spark-pipeline.yml, from the "
+        "working directory upward).",
+    ),
+]
+ServersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--servers",
+        metavar="HOST:PORT,...",
+        help="The broker's Flight listener (default: from the project, else from the broker's "
+        "configuration, else localhost:8815).",
+    ),
+]
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--master", help="Where Spark runs: local[N] with N cores, or the URL of a cluster."
+    ),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        help="Run on this Spark Connect server, and write to the tables of its catalog.",
     ),
 ]
 
@@ -36,7 +84,7 @@ DataOption = Annotated[
 def load_config(
     file: Path | None = None, flags: Mapping[str, object] | None = None
 ) -> config.Loaded:
-    """Load the configuration and say what was ignored. A flag that is None was not given."""
+    """Load the configuration, and warn of ignored keys. A flag that is None was not given."""
     given = {key: str(value) for key, value in (flags or {}).items() if value is not None}
     loaded = config.load(file, given)
     for warning in loaded.warnings:
@@ -45,7 +93,7 @@ def load_config(
 
 
 def data_directory(data: Path | None = None, file: Path | None = None) -> Path:
-    """Where the log is. With the flag, a broken configuration keeps nobody from looking at it."""
+    """The data directory. With the flag, the configuration is not read, so it may be broken."""
     return data if data is not None else load_config(file).config.data
 
 

@@ -1,4 +1,4 @@
-"""`headwater config`: what is set, and where it comes from. Secrets are masked."""
+"""`headwater config`: every setting and where its value comes from. Secrets are masked."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, load_config, out
+from headwater.cli.common import ConfigOption, JsonOption, load_config, out
 from headwater.config import (
     DECLARED,
     DEFAULT_FILE,
@@ -24,22 +24,22 @@ from headwater.units import Written
 
 def config(
     file: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: JsonOption = False,
     as_toml: Annotated[
         bool,
         typer.Option(
             "--toml",
-            help="Print it as a configuration file with comments; what is at its default is "
+            help="Print a configuration file with comments; settings at their default are "
             "commented out.",
         ),
     ] = False,
 ) -> None:
-    """Show the configuration in effect, and where each value comes from.
+    """Show every setting and where its value comes from.
 
     Secrets are shown as "***".
     """
     if as_json and as_toml:
-        raise typer.BadParameter("--json and --toml exclude each other")
+        raise typer.BadParameter("--json and --toml cannot be used together")
     loaded = load_config(file)
     if as_json:
         print(to_json(loaded))

@@ -1,4 +1,4 @@
-"""`headwater demo`: everything at once, to look at."""
+"""`headwater demo`: a broker with simulated clients and a pipeline."""
 
 import asyncio
 import shutil
@@ -18,22 +18,23 @@ def demo(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            help="Where to put everything. Without it, a temporary directory that is removed."
+            help="Directory for all files (default: a temporary one that is removed at the end)."
         ),
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0.1, max=10_000, help="Messages a second, of all clients.")
+        float,
+        typer.Option(min=0.1, max=10_000, help="Messages per second, in total."),
     ] = 50.0,
     seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop by itself after so long.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop after this time."),
     ] = None,
-    pipeline: Annotated[
-        bool, typer.Option(help="Whether to run the pipeline, which needs Spark.")
-    ] = True,
+    pipeline: Annotated[bool, typer.Option(help="Run the pipeline, which needs Spark.")] = True,
 ) -> None:
-    """Run a broker, simulated clients of all five protocols, and a pipeline that makes tables.
+    """Run a broker with simulated clients and a pipeline.
 
-    Ctrl-C stops everything, and is how it should end: the exit code is 0.
+    The clients speak all five protocols, and the pipeline keeps tables of their messages. Ctrl-C
+    stops all of it, with exit code 0.
     """
     from headwater.demo.broker import choose_ports
     from headwater.demo.show import Show
@@ -63,7 +64,7 @@ def _place(directory: Path | None) -> Iterator[Path]:
 
 
 async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run until it ends, or until Ctrl-C or SIGTERM; errors are told as one sentence."""
+    """Run until the work ends, or until Ctrl-C or SIGTERM. Of several errors, raise one."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

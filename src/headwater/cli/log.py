@@ -1,6 +1,6 @@
-"""`headwater log`: look at the log on disk, check it, mend it.
+"""`headwater log`: read the log on disk, verify and repair it.
 
-All but `repair` only read, and may be used while a broker runs.
+All commands except `repair` only read, and may be used while a broker runs.
 """
 
 import sys
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, data_directory
+from headwater.cli.common import (
+    ConfigOption,
+    DataOption,
+    FromOffsetOption,
+    ToOffsetOption,
+    YesOption,
+    data_directory,
+)
 from headwater.cli.log_output import (
     READ_BYTES,
     print_batch,
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from headwater.message import Batch
 
 app = typer.Typer(
-    help="Look at the log on disk, check it, and mend it.",
+    help="Read the log on disk, verify and repair it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -46,7 +53,7 @@ TopicOption = Annotated[
     typer.Option(
         "--topic",
         metavar="FILTER",
-        help="Only messages whose topic matches; '+' is one level, a last '*' one or more.",
+        help="Only topics that match: '+' is one level, '*' at the end one or more levels.",
     ),
 ]
 
@@ -61,10 +68,10 @@ def stat(
     data: DataOption = None,
     config: ConfigOption = None,
     topics: Annotated[
-        int, typer.Option("--topics", min=0, help="How many topics to list; 0 for none.")
+        int, typer.Option("--topics", metavar="N", min=0, help="List the N largest topics.")
     ] = 10,
 ) -> None:
-    """Show what is in the log: offsets, times, segments, topics."""
+    """Show the log's offsets, times, segments and largest topics."""
     view = _view(data, config)
     print_summary(view)
     print()
@@ -79,14 +86,14 @@ def tail(
     data: DataOption = None,
     config: ConfigOption = None,
     number: Annotated[
-        int, typer.Option("--number", "-n", min=0, help="How many messages to show.")
+        int, typer.Option("--number", "-n", metavar="N", min=0, help="Show the last N messages.")
     ] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on and show messages as they come.")
+        bool, typer.Option("--follow", "-f", help="Keep running, and show new messages.")
     ] = False,
     topic: TopicOption = None,
 ) -> None:
-    """Show the last messages: offset, time, topic, payload."""
+    """Show the last messages with offset, time, topic and payload."""
     view, wanted = _view(data, config), _wanted(topic)
     end = view.end
     for batch in _last(view, wanted, number):
@@ -106,43 +113,42 @@ def dump(
     config: ConfigOption = None,
     form: Annotated[
         Format,
-        typer.Option("--format", help="One JSON object per line, or a Parquet file."),
+        typer.Option("--format", help="jsonl: one JSON object per line; parquet: a Parquet file."),
     ] = Format.JSONL,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Where to write; JSON goes to stdout without it."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Output file (jsonl: default stdout).",
         ),
     ] = None,
-    first: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", min=0, help="The first offset.")
-    ] = 0,
-    end: Annotated[
-        int | None,
-        typer.Option("--to", metavar="OFFSET", min=0, help="The offset to stop before."),
-    ] = None,
+    first: FromOffsetOption = None,
+    end: ToOffsetOption = None,
     topic: TopicOption = None,
 ) -> None:
     """Write messages to a file, one row per message."""
     view, wanted = _view(data, config), _wanted(topic)
+    begin = max(first or 0, view.start)
     last = view.end if end is None else min(end, view.end)
     if form is Format.PARQUET:
         if output is None:
-            raise HeadwaterError("a Parquet file cannot go to the terminal: name it with --output")
-        write_parquet(view, output, first, last, wanted)
+            raise HeadwaterError("Parquet needs a file: name it with --output")
+        write_parquet(view, output, begin, last, wanted)
         return
     target = nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8")
     with target as file, progress_bar("dumping") as progress:
-        write_json(file, _batches(view, max(first, view.start), last, wanted, progress))
+        write_json(file, _batches(view, begin, last, wanted, progress))
 
 
 @app.command()
 def verify(data: DataOption = None, config: ConfigOption = None) -> None:
-    """Check every byte of the log. The exit code is 1 if anything is damaged."""
+    """Verify every byte of the log. The exit code is 1 if anything is damaged."""
     directory = _directory(data, config)
     damaged = print_reports(_verify(directory))
     if damaged:
-        print("See 'headwater log repair': it keeps all that can still be read.")
+        print("'headwater log repair' keeps every message that can still be read.")
         raise typer.Exit(1)
 
 
@@ -150,15 +156,15 @@ def verify(data: DataOption = None, config: ConfigOption = None) -> None:
 def repair(
     data: DataOption = None,
     config: ConfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
-    """Mend a damaged log. Whatever can be read is kept, and the damaged files too.
+    """Repair a damaged log. Every message that can be read is kept, with its offset.
 
-    The broker must be stopped. Messages that cannot be read are given up; all others keep their
-    offsets.
+    The broker must be stopped. Messages that cannot be read are lost. The damaged files are kept
+    beside the repaired ones.
     """
-    from headwater.log.embedded import repair as mending
     from headwater.log.embedded.lock import Lock
+    from headwater.log.embedded.repair import repair as repair_log
     from headwater.log.embedded.verify import identify
 
     directory = _directory(data, config)
@@ -167,14 +173,14 @@ def repair(
     if not print_reports(_verify(directory)):
         return
     if not yes:
-        typer.confirm("Write the damaged segments anew, without what is lost?", abort=True)
+        typer.confirm("Rewrite the damaged segments without the lost messages?", abort=True)
     with progress_bar("repairing") as progress:
-        mended = list(mending.repair(directory, progress))
-    for each in mended:
+        repaired = list(repair_log(directory, progress))
+    for each in repaired:
         lost = sum(end - first for first, end in each.lost)
-        print(f"{each.name}: {each.kept} messages kept, {lost} lost; before: {each.damaged}")
+        print(f"{each.name}: {each.kept} messages kept, {lost} lost; damaged file: {each.damaged}")
         if each.dropped:
-            print(f"{each.name}: {each.dropped} bytes at the end could not be read and are gone")
+            print(f"{each.name}: {each.dropped} unreadable bytes at the end were cut off")
 
 
 # Where things are

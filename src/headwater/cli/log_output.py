@@ -1,4 +1,4 @@
-"""How `headwater log` shows and writes what it found: lines, tables, JSON, Parquet."""
+"""The output of `headwater log`: lines, tables, JSON, Parquet."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def write_parquet(
 
     from headwater.log.record import FLAT_SCHEMA
 
-    at = begin = max(first, view.start)
+    at = first
     with (
         pyarrow.parquet.ParquetWriter(path, FLAT_SCHEMA, compression="zstd") as writer,
         progress_bar("dumping") as progress,
@@ -62,12 +62,12 @@ def write_parquet(
             rows, at = view.read_flat(at, wanted, READ_BYTES, end)
             if rows:
                 writer.write_table(pyarrow.Table.from_batches(rows))
-            progress(at - begin, end - begin)
+            progress(at - first, end - first)
 
 
 def print_summary(view: "View") -> None:
     if view.start == view.end:
-        print(f"offsets   none; the next message gets {view.end}")
+        print(f"offsets   none; the next message gets offset {view.end}")
     else:
         number = view.end - view.start
         print(f"offsets   {view.start} to {view.end - 1}: {number} messages")
@@ -113,19 +113,19 @@ def print_batch(batch: "Batch") -> None:
 
 
 def print_reports(reports: "list[SegmentReport]") -> bool:
-    """Say what was found; whether anything is damaged."""
+    """Print the reports. Returns whether anything is damaged."""
     for report in reports:
         for damage in report.damage:
             print(f"{report.name}: {damage}")
         if report.given_up:
-            print(f"{report.name}: {report.given_up} messages were given up by an earlier repair")
+            print(f"{report.name}: {report.given_up} messages were lost before an earlier repair")
         if report.torn:
             print(
-                f"{report.name}: {report.torn} bytes of an unfinished write at the end, which is "
-                "no damage: a running broker is just writing them, a starting one cuts them off"
+                f"{report.name}: {report.torn} bytes of an unfinished write at the end; this is no "
+                "damage: a running broker is writing them, a starting broker cuts them off"
             )
     damaged = [report for report in reports if report.damage]
     frames, size = sum(r.frames for r in reports), sum(r.size for r in reports)
     checked = f"{len(reports)} segments, {frames} frames, {size_of(size)}"
-    print(f"{checked}: {len(damaged)} damaged" if damaged else f"{checked}: all is well")
+    print(f"{checked}: {len(damaged)} damaged" if damaged else f"{checked}: no damage")
     return bool(damaged)

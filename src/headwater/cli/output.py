@@ -1,4 +1,4 @@
-"""How the commands show things to a person: tables, times, sizes, progress; and to a program."""
+"""The output of commands: tables, times, sizes and progress for a person; JSON for a program."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from headwater.cli.common import err, out
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: How much of how much is done.
+#: Called with the amount done and the total.
 Progress = Callable[[int, int], None]
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def tell(as_json: bool, content: object, sentence: str) -> None:
-    """What was done: for a program, or for a person."""
+    """Print a result: as JSON for a program, or as a sentence for a person."""
     if as_json:
         print_json(content)
     else:
@@ -31,7 +31,7 @@ def tell(as_json: bool, content: object, sentence: str) -> None:
 def tell_list(
     as_json: bool, items: Sequence[Item], none: str, table: Callable[[Sequence[Item]], "Table"]
 ) -> None:
-    """What there is: for a program, or for a person; `none` says how to have the first one."""
+    """Print a list: as JSON for a program, or as a table; `none` is the sentence for no items."""
     if as_json:
         print_json(items)
     elif not items:

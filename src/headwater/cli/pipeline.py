@@ -1,4 +1,4 @@
-"""`headwater pipeline`: from topics to tables."""
+"""`headwater pipeline`: keep tables of the topics, with Spark."""
 
 import contextlib
 import json
@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli import common
-from headwater.cli.common import JsonOption, out
+from headwater.cli.common import (
+    DryRunOption,
+    JsonOption,
+    MasterOption,
+    ProjectOption,
+    RemoteOption,
+    ServersOption,
+    out,
+)
 from headwater.cli.output import progress_bar, size_of
 from headwater.errors import HeadwaterError
 
@@ -26,39 +34,11 @@ if TYPE_CHECKING:
     from headwater.spark.flight_client import Broker
 
 app = typer.Typer(
-    help="From topics to tables, on Spark.",
+    help="Keep tables of the topics, with Spark.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-ProjectOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--project",
-        metavar="DIRECTORY",
-        help="The directory of the project. Without it, the nearest one that has a "
-        "spark-pipeline.yml, from the working directory upward.",
-    ),
-]
-ServersOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT,...",
-        help="Where the broker listens for Flight. Without it, the project says it, or Headwater's "
-        "configuration (HEADWATER_CONFIG), or it is localhost:8815.",
-    ),
-]
-MasterOption = Annotated[
-    str, typer.Option(help="Where Spark runs: local[N] with N cores, or a cluster.")
-]
-RemoteOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="sc://HOST:PORT",
-        help="A Spark Connect server: it fills tables of its own catalog, with one run after "
-        "another. See docs/pipeline.md.",
-    ),
-]
 MISSING = "the pipeline needs more packages: pip install 'headwater[spark]'"
 
 
@@ -66,12 +46,12 @@ def load(project: Path | None, servers: str | None = None) -> "Project":
     try:
         from headwater.pipeline.project import project as projects
     except ImportError as error:
-        raise HeadwaterError(f"{MISSING} ({error.name} is not there)") from None
+        raise HeadwaterError(f"{MISSING} ({error.name} is missing)") from None
     return projects.load(project, servers)
 
 
 def session(project: "Project", master: str, app_name: str = "") -> Any:
-    """A Spark for a project, with its own settings."""
+    """A Spark session with the settings of a project."""
     from headwater.pipeline.run.runner import SETTINGS, configure
     from headwater.spark.session import session as spark_session
 
@@ -85,25 +65,25 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
-        # What fails is told in one line; Spark would tell it in a hundred.
+        # The command prints one line for a failure; Spark would print a hundred.
         spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
 def _end_with(spark: Any) -> None:
-    """Spark's Java may be killed, or run out of memory. There is no going on then, and whatever
-    waits for it would wait for long. Nothing gets lost: all of it may be killed at any moment."""
+    """End this process with Spark's Java process, which may be killed or run out of memory: calls
+    to it would wait for long. Nothing is lost, because a run may be killed at any moment."""
     spark.sparkContext._gateway.proc.wait()
-    common.complain("Spark's Java process has ended; start it again, and it goes on where it was")
+    common.complain("Spark's Java process has ended; run the command again to continue")
     os._exit(1)
 
 
 def broker_of(project: "Project") -> "Broker":
-    """The broker of a project, for a person who waits: it is not tried for long."""
+    """A client of the project's broker that tries only briefly, because a person waits."""
     from headwater.spark.flight_client import Broker
     from headwater.spark.options import Sink, parse
 
-    # In the end it is said once, as an error.
+    # The command prints the failure itself, as an error.
     logging.getLogger("headwater.spark.flight_client").setLevel(logging.ERROR)
     names = ("servers", "token", "tls.enabled", "tls.caFile")
     given = {name: project.setting(name) for name in names}
@@ -113,8 +93,8 @@ def broker_of(project: "Project") -> "Broker":
 
 @contextmanager
 def _errors_to(file: Path) -> Iterator[None]:
-    """Programs that are started meanwhile (Java, and all that it starts) write there what they have
-    to say, unless HEADWATER_DEBUG asks to see it."""
+    """Programs that are started meanwhile (Java, and the programs it starts) write their errors to
+    this file, unless HEADWATER_DEBUG is set."""
     if os.environ.get("HEADWATER_DEBUG"):
         yield
         return
@@ -131,45 +111,46 @@ def _errors_to(file: Path) -> Iterator[None]:
 
 @app.command()
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where to make it; a new directory.")],
+    directory: Annotated[Path, typer.Argument(help="A new directory for the project.")],
 ) -> None:
-    """Make a project: settings, definitions and an example of a contract."""
+    """Create a project with definitions and a sample contract."""
     from headwater.pipeline.project.init import make
 
     for file in make(directory):
-        print(f"made {file}")
+        print(f"created {file}")
     print(f"\nNext:\n  cd {directory}\n  headwater pipeline run")
 
 
 @app.command()
 def run(
     once: Annotated[
-        bool, typer.Option("--once", help="Read everything there is, and stop.")
+        bool, typer.Option("--once", help="Read the log to its end, and stop.")
     ] = False,
     full_refresh: Annotated[
         bool,
         typer.Option(
             "--full-refresh",
-            help="Drop tables and rebuild them from the log: those that are named, or all.",
+            help="Drop the named tables, or all, and rebuild them from the log.",
         ),
     ] = False,
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="With --full-refresh: which.")
+        list[str] | None,
+        typer.Argument(metavar="TABLE", help="Tables to refresh (default: all)."),
     ] = None,
     master: MasterOption = "local[*]",
     remote: RemoteOption = None,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Run the pipeline, and keep its tables current until it is stopped.
+    """Run the pipeline, and keep its tables current.
 
-    On a terminal it shows a bar per table; elsewhere it prints a line of JSON when something has
-    changed. Stopped in any way, it goes on where it was.
+    It runs until Ctrl-C or SIGTERM. On a terminal it shows a bar per table; elsewhere it prints a
+    line of JSON for each change. However it was stopped, the next run continues where it ended.
     """
     if tables and not full_refresh:
-        raise HeadwaterError("tables are named with --full-refresh only")
+        raise HeadwaterError("naming tables needs --full-refresh")
     loaded = load(project, servers)
-    if out().is_terminal:  # the view has it
+    if out().is_terminal:  # the view shows failures
         logging.getLogger("headwater.pipeline").setLevel(logging.CRITICAL)
     refresh = (tables or []) if full_refresh else None
     if remote is not None:
@@ -177,7 +158,7 @@ def run(
     else:
         well = _run_here(loaded, master, once, refresh)
     if not well:
-        raise HeadwaterError("not all tables are current: `headwater pipeline status` says why")
+        raise HeadwaterError("some tables are not current: `headwater pipeline status` says why")
 
 
 def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | None) -> bool:
@@ -207,7 +188,7 @@ def _run_remotely(project: "Project", address: str, once: bool, refresh: list[st
 
 
 def _quieten_pyspark() -> None:
-    """What fails is told in one line."""
+    """The command prints one line for a failure, instead of PySpark's many."""
     if not os.environ.get("HEADWATER_DEBUG"):
         logging.getLogger("pyspark").setLevel(logging.CRITICAL)
 
@@ -224,7 +205,7 @@ def check(
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Load the definitions and show the graph, without touching data."""
+    """Load the definitions and show the graph of tables."""
     loaded = load(project, servers)
     report = _check_here(loaded, master) if remote is None else _check_remotely(loaded, remote)
     for line in report.lines:
@@ -264,34 +245,32 @@ def status(as_json: JsonOption = False, project: ProjectOption = None) -> None:
         return
     out().print(picture(found))
     if not found["running"]:
-        print("It is not running: this is how it was left.")
+        print("The pipeline is not running; these are its last figures.")
 
 
 @app.command()
 def compact(
-    table: Annotated[str | None, typer.Argument(help="Which table; without it, all.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and do nothing.")
-    ] = False,
+    table: Annotated[str | None, typer.Argument(help="Table (default: all).")] = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     project: ProjectOption = None,
 ) -> None:
-    """Make few large files of many small ones, delete rows that are too old (headwater.retention),
-    and remove files that are no longer needed.
+    """Merge small files, and delete rows past their retention.
 
-    A pipeline that runs does this by itself. It may run meanwhile.
+    Files that are no longer needed are removed. A running pipeline does all this by itself, and may
+    run at the same time. Definitions set the retention of a table (headwater.retention).
     """
     loaded = load(project)
     from headwater.pipeline.care.upkeep import keep_all, tables_of
     from headwater.pipeline.tables.store import OURS
 
     if (kind := loaded.setting("format", OURS)) != OURS:
-        raise HeadwaterError(f"headwater.format is {kind}: files are looked after with {OURS} only")
+        raise HeadwaterError(f"headwater.format is {kind}: compact works with {OURS} only")
     found = [each for each in tables_of(loaded) if table in (None, each.name)]
     if not found:
         raise HeadwaterError(f"there is no table {table}" if table else "there are no tables yet")
     retentions, done = _retentions(loaded), []
-    with progress_bar("looking after tables") as progress:
+    with progress_bar("compacting") as progress:
         for each in keep_all(found, retentions, dry=dry_run):
             done.append(each)
             progress(len(done), len(found))
@@ -301,12 +280,12 @@ def compact(
         for each in done:
             print(_upkeep_words(each, retentions.get(each.table), dry_run))
     if failed := [each.table for each in done if each.error]:
-        raise HeadwaterError(f"not everything was done: {', '.join(failed)}")
+        raise HeadwaterError(f"these tables failed: {', '.join(failed)}")
 
 
 def _retentions(project: "Project") -> dict[str, str]:
-    """What the definitions say about how long rows are kept. If that is not known, Spark has to
-    load them."""
+    """The retention of each table that has one. Spark loads the definitions if it is not noted
+    yet."""
     from headwater.pipeline.care.retention import note, noted, retentions_of
 
     found = noted(project)
@@ -342,16 +321,24 @@ def _upkeep_words(done: "Done", retention: str | None, dry: bool) -> str:
 
 @app.command()
 def backfill(
-    table: Annotated[str, typer.Argument(help="The table that lacks records.")],
+    table: Annotated[str, typer.Argument(help="Table that lacks records.")],
     start: Annotated[
-        str | None, typer.Option("--from", help="An offset, or a time such as 2026-01-31T12:00.")
+        str | None,
+        typer.Option(
+            "--from", metavar="WHEN", help="First offset, or a time such as 2026-01-31T12:00."
+        ),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Before this offset or time.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="WHEN", help="Stop before this offset or time.")
+    ] = None,
     master: MasterOption = "local[*]",
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Read a range of the log again into a table that lacks some of it, without repeats."""
+    """Add the missing records of an offset range to a table.
+
+    Records that the table has already are not repeated.
+    """
     from headwater.pipeline.repair.backfill import backfill as fill
 
     loaded = load(project, servers)
@@ -360,4 +347,4 @@ def backfill(
         filled = fill(loaded, spark, table, start, end)
     finally:
         spark.stop()
-    print(f"{table}: {filled.rows} rows added of the offsets {filled.start} to {filled.end - 1}")
+    print(f"{table}: {filled.rows} rows added from offsets {filled.start} to {filled.end - 1}")

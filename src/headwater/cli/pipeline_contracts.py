@@ -1,4 +1,4 @@
-"""`headwater pipeline contracts` and `redrive`: drafts of contracts, and second tries."""
+"""`headwater pipeline contracts` and `headwater pipeline redrive`."""
 
 import json
 import sys
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import JsonOption
-from headwater.cli.output import progress_bar
-from headwater.cli.pipeline import (
+from headwater.cli.common import (
+    DryRunOption,
+    JsonOption,
     ProjectOption,
     ServersOption,
-    broker_of,
-    load,
+    YesOption,
 )
+from headwater.cli.output import progress_bar
+from headwater.cli.pipeline import broker_of, load
 from headwater.errors import HeadwaterError
 from headwater.units import did_you_mean
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.pipeline.repair.redrive import Outcome, Selected
 
 app = typer.Typer(
-    help="What records of a topic have to look like.",
+    help="Contracts: the fields that records of a topic must have.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,30 +44,27 @@ def _group() -> None:
 
 @app.command()
 def infer(
-    topic: Annotated[str, typer.Argument(help="The topic to look at.")],
+    topic: Annotated[str, typer.Argument(help="Topic to sample.")],
     sample: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How many of its newest messages.")
+        int, typer.Option(min=1, max=1_000_000, metavar="N", help="Sample the newest N messages.")
     ] = 1000,
     write: Annotated[
-        bool, typer.Option("--write", help="Write it to the project's contracts.")
+        bool, typer.Option("--write", help="Write the draft to the project's contracts.")
     ] = False,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Draft a contract from what is in a topic.
-
-    It is printed, or written to the project's directory of contracts with --write.
-    """
+    """Draft a contract from the newest messages of a topic, and print it."""
     loaded = load(project, servers)
     from headwater.pipeline.contracts import inference
 
-    with progress_bar("looking") as progress:
+    with progress_bar("sampling") as progress:
         found = inference.sample(broker_of(loaded), topic, sample, progress)
     draft = inference.draft(found)
     if not write:
         print(draft, end="")
         return
-    print(f"wrote {_write(loaded, draft)}; read it before you use it")
+    print(f"wrote {_write(loaded, draft)}; review it before you use it")
 
 
 def _write(project: "Project", draft: str) -> Path:
@@ -80,7 +78,7 @@ def _write(project: "Project", draft: str) -> Path:
         with file.open("x") as written:
             written.write(draft)
     except FileExistsError:
-        raise HeadwaterError(f"{file} is there already; remove it first") from None
+        raise HeadwaterError(f"{file} exists already; remove it first") from None
     return file
 
 
@@ -92,20 +90,19 @@ def redrive(
         str | None, typer.Option(metavar="RULE", help="Only records that broke this rule.")
     ] = None,
     to: Annotated[
-        Target, typer.Option(help="Into the tables if they fit now, or back to their topic.")
+        Target,
+        typer.Option(help="tables: records that fit now become rows; topic: publish them again."),
     ] = Target.TABLES,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and do nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Put quarantined records through their contract again, or publish them again.
+    """Redrive quarantined records, into tables or to their topics.
 
-    Those that fit now become rows and leave quarantine; the others stay, with the reason that holds
-    now. It can be stopped and run again at any time, and a pipeline may run meanwhile.
+    Records that fit now become rows and leave quarantine; the others stay, with their new reason.
+    The command can be stopped and run again at any time, also beside a running pipeline.
     """
     loaded = load(project, servers)
     from headwater.pipeline.repair.redrive import Outcome, Selected
@@ -116,14 +113,14 @@ def redrive(
         _tell(Outcome(count), as_json)
         return
     if to is Target.TOPIC:
-        broker_of(loaded).log()  # or an error, before anyone is asked
+        broker_of(loaded).log()  # fails before anyone is asked
     if not (dry_run or yes) and sys.stdin.isatty():  # a script cannot answer
         typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
     _tell(_redriven(loaded, selected, to, dry_run), as_json)
 
 
 def _count(project: "Project", selected: "Selected") -> int:
-    """How many records of quarantine are meant; a name that nobody has is an error."""
+    """How many quarantined records are selected; an unknown name is an error."""
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.contracts.model import RULES
     from headwater.pipeline.contracts.source import QUARANTINE
@@ -182,7 +179,7 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(outcome)))
         return
-    print(f"{outcome.records} records" if outcome.records else "nothing of this is in quarantine")
+    print(f"{outcome.records} records" if outcome.records else "no such records are in quarantine")
     for name, rows in sorted(outcome.silver.items()):
         print(f"  {rows} to silver_{name}")
     for words, rows in (("late", outcome.late), ("repeated, left out", outcome.repeated)):

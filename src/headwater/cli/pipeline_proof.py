@@ -1,4 +1,4 @@
-"""`headwater pipeline audit`: what proves the tables."""
+"""`headwater pipeline audit`: compare the tables with the log."""
 
 import json
 import threading
@@ -6,36 +6,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headwater.cli.common import JsonOption, out
+from headwater.cli.common import (
+    FromOffsetOption,
+    JsonOption,
+    ProjectOption,
+    ServersOption,
+    ToOffsetOption,
+    out,
+)
 from headwater.cli.output import plain_table, progress_bar
-from headwater.cli.pipeline import ProjectOption, ServersOption, broker_of, load
+from headwater.cli.pipeline import broker_of, load
 
 if TYPE_CHECKING:
     from headwater.pipeline.audit.model import Outcome, Progress, Report
 
-#: So many differences are shown of each comparison.
+#: Differences shown of each comparison.
 SHOWN = 20
 
 
 def audit(
-    first: Annotated[
-        int | None, typer.Option("--from", metavar="OFFSET", help="Look from this offset on.")
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--to", metavar="OFFSET", help="Look at what is before this one.")
-    ] = None,
+    first: FromOffsetOption = None,
+    end: ToOffsetOption = None,
     as_json: JsonOption = False,
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Prove that the tables equal the log, or say where they do not.
 
-    Compares counts and checksums of the log and of bronze, then bronze with silver, quarantine and
-    late of each contract. Exits with 1 if anything differs. A pipeline may run meanwhile.
+    The audit compares counts and checksums of the log and of bronze, then bronze with the silver,
+    quarantine and late records of each contract. The exit code is 1 if anything differs. A pipeline
+    may run at the same time.
     """
     loaded = load(project, servers)
     from headwater.pipeline.audit import Audit

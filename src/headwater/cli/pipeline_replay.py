@@ -1,44 +1,50 @@
-"""`headwater pipeline replay`: what was there once, published again."""
+"""`headwater pipeline replay`: publish part of the log, or rows of a table, again."""
 
 import secrets
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.common import ProjectOption, ServersOption
 from headwater.cli.output import progress_bar
-from headwater.cli.pipeline import ProjectOption, ServersOption, broker_of, load
+from headwater.cli.pipeline import broker_of, load
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.pipeline.repair.replay import Replay, Result, Wish
 
 SourceOption = Annotated[
-    str, typer.Option("--from", metavar="log|TABLE", help="What to publish: the log or a table.")
+    str,
+    typer.Option("--from", metavar="log|TABLE", help="Publish from the log or a table."),
 ]
 TopicOption = Annotated[
-    str | None, typer.Option(metavar="PCRE", help="Only topics that match as a whole.")
+    str | None,
+    typer.Option(metavar="PCRE", help="Only topics that the whole pattern matches."),
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
-        metavar="WHEN", help="From this offset (42), time (2030-01-01T10:00Z) or age (2h) on."
+        metavar="WHEN", help="Begin at this offset (42), time (2030-01-01T10:00Z) or age (2h)."
     ),
 ]
-UntilOption = Annotated[str | None, typer.Option(metavar="WHEN", help="What is before this one.")]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Stop before this offset, time or age.")
+]
 WhereOption = Annotated[
     str | None,
-    typer.Option(metavar="CONDITION", help='Only rows for which this is so: "price > 20".'),
+    typer.Option(metavar="CONDITION", help='Only rows with this condition, such as "price > 20".'),
 ]
 ToOption = Annotated[
-    str, typer.Option(metavar="TOPIC", help="Where to; {topic} stands for the topic it had.")
+    str, typer.Option(metavar="TOPIC", help="Target topic; {topic} stands for the original topic.")
 ]
 PaceOption = Annotated[
-    str, typer.Option(metavar="PACE", help="original, max, 10x (ten times as fast) or 500/s.")
+    str,
+    typer.Option(metavar="PACE", help="original, max, 10x (ten times the original) or 500/s."),
 ]
 NameOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What to call it, so that it can be resumed.")
+    str | None, typer.Option(metavar="NAME", help="Name of the replay, for --resume.")
 ]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the replay of this name.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the replay of this --name.")]
 
 
 def replay(
@@ -54,17 +60,17 @@ def replay(
     servers: ServersOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Publish a part of the log, or rows of a table, into topics again, exactly once.
+    """Publish part of the log, or rows of a table, again.
 
-    The end is fixed at the start. Killed at any moment, --resume goes on without losing or
-    repeating a message. Rows of bronze, quarantine and late are the messages they were; rows of
-    other tables are published as JSON.
+    Each message is published exactly once, also when a killed replay is continued with --resume.
+    The end is fixed at the start. Rows of bronze, quarantine and late are published as the original
+    messages; rows of other tables as JSON.
     """
     loaded = load(project, servers)
     from headwater.pipeline.repair.replay import Replay, Wish
 
     if resume and name is None:
-        raise HeadwaterError("say which one to resume with --name NAME")
+        raise HeadwaterError("--resume needs --name NAME")
     made = Replay(name or f"replay-{secrets.token_hex(4)}", loaded.storage, broker_of(loaded))
     wish = None if resume else Wish(source, topic, since, until, where, to)
     result = _published(made, wish, pace)
@@ -73,7 +79,7 @@ def replay(
 
 
 def _published(made: "Replay", wish: "Wish | None", pace: str) -> "Result":
-    """Begin it, if there is a wish, and run it to its end."""
+    """Begin the replay if there is a wish, otherwise resume it; run it to its end."""
     from headwater.pipeline.repair.replay import Pace
 
     parsed = Pace.parse(pace)
@@ -83,5 +89,5 @@ def _published(made: "Replay", wish: "Wish | None", pace: str) -> "Result":
         with progress_bar("publishing") as progress:
             return made.run(parsed, progress)
     except KeyboardInterrupt:
-        print(f"to go on: headwater pipeline replay --name {made.name} --resume --pace {pace}")
+        print(f"to resume: headwater pipeline replay --name {made.name} --resume --pace {pace}")
         raise

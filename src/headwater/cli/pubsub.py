@@ -1,4 +1,4 @@
-"""`headwater pub` and `headwater sub`: speak to a broker from the command line."""
+"""`headwater pub` and `headwater sub`: publish and subscribe from the command line."""
 
 import asyncio
 import base64
@@ -51,17 +51,20 @@ def pub(
     payloads: Annotated[
         list[str],
         typer.Argument(
-            metavar="MESSAGE...",
-            help="The messages. '-' reads them from standard input, one a line.",
+            metavar="MESSAGE",
+            help="The messages; '-' reads them from standard input, one per line.",
         ),
     ],
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header, where they exist."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="Add a header, if the protocol has headers.",
+        ),
     ] = None,
-    ack: Annotated[
-        bool, typer.Option(help="Wait until the broker has made the messages durable.")
-    ] = True,
+    ack: Annotated[bool, typer.Option(help="Wait until the messages are durable.")] = True,
 ) -> None:
     """Publish messages to a topic."""
     asyncio.run(_publish(url, payloads, header or [], ack))
@@ -69,16 +72,15 @@ def pub(
 
 def sub(
     url: UrlArgument,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line instead of topic and text.")
-    ] = False,
+    as_json: common.JsonOption = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
+        int | None,
+        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N messages."),
     ] = None,
     from_start: Annotated[
         bool,
         typer.Option(
-            "--from-start", help=f"Begin with all that the broker retains {_DURABLE_ONLY}."
+            "--from-start", help=f"Begin with the oldest message in the log {_DURABLE_ONLY}."
         ),
     ] = False,
     subscriber: Annotated[
@@ -88,8 +90,7 @@ def sub(
             min=0,
             max=2**64 - 1,
             metavar="ID",
-            help="Be this durable subscriber: begin with what it has not received "
-            f"{_DURABLE_ONLY}.",
+            help=f"Continue as this durable subscriber {_DURABLE_ONLY}.",
         ),
     ] = None,
 ) -> None:
@@ -101,10 +102,10 @@ def sub(
 
 SUB_HELP = f"""Subscribe and print the topic and payload of each message, until Ctrl-C.
 
-What the URL's topic may be depends on the protocol: \
+The URL's topic depends on the protocol: \
 {", ".join(f"{each.subscribes_to} for {each.title}" for each in _PROTOCOLS)}. \
-{_either((each.title for each in _PROTOCOLS if each.acknowledges), "and")} are sent an \
-acknowledgement for each message that was printed.
+Over {_either((each.title for each in _PROTOCOLS if each.acknowledges), "and")}, each message is \
+acknowledged when it has been printed.
 """
 
 
@@ -174,7 +175,7 @@ def _configuration(target: "Target") -> "Config | None":
 def _pair(header: str) -> tuple[str, str]:
     name, separator, value = header.partition("=")
     if not separator or not name:
-        raise HeadwaterError(f"a header is written NAME=VALUE, not: {header}")
+        raise HeadwaterError(f"write a header as NAME=VALUE, not: {header}")
     return name, value
 
 

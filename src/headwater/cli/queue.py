@@ -1,6 +1,6 @@
-"""`headwater queue`: look at queues, and at what could not be delivered.
+"""`headwater queue`: queues and their dead letters.
 
-Only a broker that runs knows how its queues are, so it is asked.
+The commands ask a running broker: only it knows the state of its queues.
 """
 
 import sys
@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory, out
+from headwater.cli.common import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    YesOption,
+    data_directory,
+    out,
+)
 from headwater.cli.output import (
     age_of,
     plain_table,
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer(
-    help="Look at the queues of a broker that runs, and at their dead letters.",
+    help="Show queues; redrive or delete their dead letters.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,21 +42,20 @@ NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="The queue, as in `headwater queue list`; the protocol in front may be left out.",
+        help="Name of the queue, as in `headwater queue list`, with or without the protocol.",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command("list")
 def list_queues(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the queues, and how much is in them."""
+    """List the queues with their consumers and messages."""
     from headwater.control import call
 
     queues = call(data_directory(data, config), "queue.list")
-    none = "There are no queues yet: the first consumer makes one, or the configuration."
+    none = "There are no queues yet: the first consumer creates one, or the configuration."
     tell_list(as_json, queues, none, _table)
 
 
@@ -60,7 +66,7 @@ def show(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a queue, and up to 20 of its dead letters."""
+    """Show one queue and up to 20 of its dead letters."""
     from headwater.control import call
 
     queue = call(data_directory(data, config), "queue.show", name=name)
@@ -78,24 +84,25 @@ def show(
 def redrive(
     name: NameArgument,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="At most so many; the oldest first.")
+        int | None,
+        typer.Option("--limit", "-n", metavar="N", min=1, help="Redrive only the oldest N."),
     ] = None,
     yes: YesOption = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish the dead letters of a queue again, to the topics that they came from."""
+    """Publish the dead letters of a queue to their topics again."""
     from headwater.control import call
 
     directory = data_directory(data, config)
     if _should_ask(yes):
         dead = call(directory, "queue.show", name=name)["dead"]
         number = dead if limit is None else min(dead, limit)
-        _ask(f"Publish {_letters(number)} of {shown(name)} again?")
+        _ask(f"Redrive {_letters(number)} of {shown(name)}?")
     with progress_bar("redriving") as progress:
         result = call(directory, "queue.redrive", progress, name=name, limit=limit)
-    tell(as_json, result, f"{_letters(result['redriven'])} published again")
+    tell(as_json, result, f"{_letters(result['redriven'])} redriven")
 
 
 @app.command()
@@ -106,19 +113,19 @@ def purge(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give up the dead letters of a queue. What waits in the queue stays in it."""
+    """Delete all dead letters of a queue. Messages that wait in the queue stay."""
     from headwater.control import call
 
     directory = data_directory(data, config)
     if _should_ask(yes):
         dead = call(directory, "queue.show", name=name)["dead"]
-        _ask(f"Give up {_letters(dead)} of {shown(name)} for good?")
+        _ask(f"Delete {_letters(dead)} of {shown(name)}?")
     result = call(directory, "queue.purge", name=name)
-    tell(as_json, result, f"{_letters(result['purged'])} given up")
+    tell(as_json, result, f"{_letters(result['purged'])} deleted")
 
 
 def _should_ask(yes: bool) -> bool:
-    """A script cannot answer."""
+    """Only a person on a terminal is asked: a script cannot answer."""
     return not yes and sys.stdin.isatty()
 
 
@@ -130,7 +137,7 @@ def _letters(number: int) -> str:
     return "1 dead letter" if number == 1 else f"{number} dead letters"
 
 
-# What it looks like
+# Tables
 
 
 def _table(queues: Sequence[dict[str, Any]]) -> "Table":

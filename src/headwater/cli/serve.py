@@ -22,13 +22,13 @@ def serve(
     config: common.ConfigOption = None,
     data: common.DataOption = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log connections that end, and why.")
+        bool, typer.Option("--verbose", "-v", help="Log each connection, and why it ended.")
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How lines of the log look.")
+        LogFormat, typer.Option("--log-format", help="Format of the lines on standard error.")
     ] = LogFormat.text,
 ) -> None:
-    """Run the broker until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run the broker until SIGTERM or Ctrl-C."""
     from headwater.server import server
 
     loaded = common.load_config(config, {"data": data})
@@ -48,7 +48,7 @@ def announce(server: "Server") -> None:
 
 
 def console_url(server: "Server", host: str, port: int) -> str:
-    """What a person can open in a browser on this machine."""
+    """The address to open in a browser on this machine."""
     scheme = "https" if server.console and server.console.secure else "http"
     name = "localhost" if host in ("127.0.0.1", "[::1]", "0.0.0.0", "[::]") else host
     return f"{scheme}://{name}:{port}"

@@ -1,6 +1,6 @@
-"""`headwater user`: who may use the console and its API.
+"""`headwater user`: users of the console and its API.
 
-The file is in the data directory. A console that runs notices changes by itself.
+They are in a file in the data directory. A running console notices changes.
 """
 
 import sys
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from headwater.identity.users import User, Users
 
 app = typer.Typer(
-    help="Make, list and remove users of the console and its API.",
+    help="Manage the users of the console and its API.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="1 to 64 letters, digits, '_', '.' and '-'."),
+    typer.Argument(
+        metavar="NAME", help="Name of the user: 1 to 64 letters, digits, '_', '.' and '-'."
+    ),
 ]
 
 
@@ -43,22 +45,23 @@ def add(
     role: Annotated[
         RoleName,
         typer.Option(
-            help="viewer: sees all but what messages say; reader: messages too; "
-            "operator: publishes, redrives, closes, manages users."
+            help="viewer: sees everything except message content; reader: also message content; "
+            "operator: may also publish, redrive, delete dead letters, close connections and "
+            "manage users."
         ),
     ] = RoleName.operator,
     token: Annotated[
-        bool, typer.Option("--token", help="Make a token for programs instead of a password.")
+        bool, typer.Option("--token", help="Create a token, for a program, instead of a password.")
     ] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a user. The password is asked for, or read from standard input."""
+    """Add a user. The password is asked for, or read from standard input."""
     users = _users(data_directory(data, config))
     users.add(name, role.value, None if token else _ask_password(name))
     made = users.add_token(name) if token else None
-    said = f"{name} is a user with the role {role.value}"
+    said = f"added {name} as {role.value}"
     if made is not None:
         said = f"{said}\n{_about_token(made)}"
     tell(as_json, {"name": name, "role": role.value, "token": made}, said)
@@ -70,7 +73,7 @@ def list_users(
 ) -> None:
     """List the users."""
     users = [_summary(each) for each in _users(data_directory(data, config)).all().values()]
-    tell_list(as_json, users, "There are no users; 'headwater user add NAME' makes one.", _table)
+    tell_list(as_json, users, "There are no users; 'headwater user add NAME' adds one.", _table)
 
 
 @app.command()
@@ -80,9 +83,9 @@ def remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a user, with sessions and tokens, at once."""
+    """Remove a user. Its sessions and tokens end at once."""
     _users(data_directory(data, config)).remove(name)
-    tell(as_json, {"removed": name}, f"{name} is removed")
+    tell(as_json, {"removed": name}, f"removed {name}")
 
 
 @app.command()
@@ -92,13 +95,13 @@ def token(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token for a user, and show it, this once."""
+    """Create a token for a user; it is shown only once."""
     made = _users(data_directory(data, config)).add_token(name)
     tell(as_json, {"name": name, "token": made}, _about_token(made))
 
 
 def _summary(user: "User") -> dict[str, Any]:
-    """What may be shown of a user."""
+    """A user without password and tokens."""
     return {
         "name": user.name,
         "role": user.role.name,
@@ -133,6 +136,6 @@ def _ask_password(name: str) -> str:
 def _about_token(token: str) -> str:
     return (
         f"token  {token}\n"
-        "Keep it, it is not shown again. To try it: "
+        "Store the token now: it is not shown again. To try it: "
         f"curl -H 'Authorization: Bearer {token}' http://localhost:8090/api/v1/overview"
     )

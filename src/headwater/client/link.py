@@ -7,6 +7,7 @@ connects and introduces itself again until it is closed.
 
 import asyncio
 import contextlib
+import os
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -94,7 +95,7 @@ class Link(asyncio.Protocol):
         try:
             await loop.create_connection(lambda: self, host, port)
         except OSError as error:
-            raise Disconnected(f"cannot connect to {host}:{port}: {error.strerror}") from None
+            raise Disconnected(f"cannot connect to {host}:{port}: {_reason(error)}") from None
         try:
             await self._introduce(self)
         except BaseException:
@@ -233,3 +234,10 @@ class Link(asyncio.Protocol):
                 # The broker is there and does not want us: trying again will not help.
                 self._inbox.put(error, self)
                 return None
+
+
+def _reason(error: OSError) -> str:
+    """The system's words: asyncio puts the address of the socket in their place."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

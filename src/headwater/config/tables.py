@@ -1,4 +1,4 @@
-"""All keys, in the order in which they are shown."""
+"""All keys of the configuration, in the order in which they are shown."""
 
 from collections.abc import Mapping
 from dataclasses import Field, fields
@@ -12,9 +12,9 @@ from headwater.units import Address
 
 
 def _listener(default: str, what: str) -> Address | None:
-    """Of clients of a protocol, which may come through TLS."""
+    """A listener that may use TLS."""
     kind = units.or_off(units.address_or_tls())
-    return setting(kind, default, f"Where to listen for {what}.")
+    return setting(kind, default, f"Address to listen on for {what}.")
 
 
 @table
@@ -24,7 +24,7 @@ class Listen:
         {each.name: _listener(each.listen, f"{each.title} clients") for each in REGISTRY.values()}
     )
     any: Address | None = _listener("off", "clients of all protocols on one port")
-    console: Address | None = _listener("127.0.0.1:8090", "browsers, and programs that use the API")
+    console: Address | None = _listener("127.0.0.1:8090", "the console: browsers and API clients")
     flight: Address | None = _listener("127.0.0.1:8815", "Arrow Flight clients, such as Spark")
 
 
@@ -33,10 +33,10 @@ class Tls:
     certificate: Path | None = setting(
         units.or_off(units.path()),
         "off",
-        "The certificate, and those it is signed by, for listeners that begin with `tls://` (PEM).",
+        "Certificate chain (PEM) for listeners whose address begins with `tls://`.",
     )
     key: Path | None = setting(
-        units.or_off(units.path()), "off", "The private key of the certificate (PEM)."
+        units.or_off(units.path()), "off", "Private key of the certificate (PEM)."
     )
 
 
@@ -45,54 +45,54 @@ class Log:
     sync: Literal["always", "interval", "os"] = setting(
         units.choice("always", "interval", "os"),
         "always",
-        "When messages are forced to disk: before each acknowledgement, at an interval, "
-        "or when the operating system likes.",
+        'When messages are synced to disk: before they are acknowledged ("always"), every '
+        '`log.sync_interval` ("interval"), or when the operating system does it ("os").',
     )
     sync_interval: float = setting(
         units.duration("1ms", "1h"),
         "100ms",
-        'The time between two syncs when `log.sync` is "interval".',
+        'Time between two syncs when `log.sync` is "interval".',
     )
     segment_bytes: int = setting(
-        units.size("64KiB", "1TiB"), "64MiB", "The size at which the log begins a new segment file."
+        units.size("64KiB", "1TiB"), "64MiB", "Size at which the log begins a new segment file."
     )
     retention_bytes: int | None = setting(
         units.or_off(units.size("64KiB")),
         "off",
-        "The size of the log above which its oldest segments are dropped.",
+        "Size of the log above which its oldest segments are deleted.",
     )
     retention_age: float | None = setting(
         units.or_off(units.duration("1s", "36500d")),
         "off",
-        "The age above which segments are dropped.",
+        "Age above which segments are deleted.",
     )
 
 
 @table
 class Limits:
     message_bytes: int = setting(
-        units.size("1", "1GiB"), "16MiB", "The largest message that is accepted."
+        units.size("1", "1GiB"), "16MiB", "Largest message that a client may publish."
     )
     connections: int = setting(
         units.whole_number(1, 10_000_000),
         20_000,
-        "How many clients may be connected at the same time.",
+        "Clients that may be connected at the same time.",
     )
     subscriptions: int = setting(
         units.whole_number(1, 10_000_000),
         100_000,
-        "How many subscriptions one client may have.",
+        "Subscriptions that one client may have.",
     )
     output_buffer_bytes: int = setting(
         units.size("4KiB", "1GiB"),
         "1MiB",
-        "How much may wait in memory for a client that reads slowly; the rest stays in the log.",
+        "Bytes that may wait in memory for a slow client; the rest stays in the log.",
     )
     handshake_seconds: float = setting(
-        units.number(0.1, 3600), 10, "How long a new client may take to introduce itself."
+        units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
     )
     topic_bytes: int = setting(
-        units.size("1", "65535"), "1KiB", "The longest topic that is accepted."
+        units.size("1", "65535"), "1KiB", "Longest topic that a client may use."
     )
 
 
@@ -101,31 +101,29 @@ class Flight:
     token: str | None = setting(
         units.or_off(units.secret()),
         "off",
-        "What Arrow Flight clients, such as Spark, have to know. Without one everyone who reaches "
-        "the listener may read and write.",
+        "Token that Arrow Flight clients, such as Spark, must send. Without a token, everyone who "
+        "reaches the listener may read and write.",
     )
 
 
 @table
 class Console:
-    session_hours: float = setting(
-        units.number(0.01, 8760), 12, "How long a login lasts, in hours."
-    )
+    session_hours: float = setting(units.number(0.01, 8760), 12, "Hours until a login ends.")
     names: tuple[str, ...] = setting(
         units.texts(units.text(1, 253)),
         [],
-        "Names that the console is reached by, besides `localhost` and addresses. Under any other "
-        "name it does not answer.",
+        "Host names under which the console answers, besides `localhost` and addresses. Requests "
+        "for other names are refused.",
     )
 
 
 @table
 class Config:
-    data: Path = setting(units.path(), "data", "The directory of the log and its state.")
+    data: Path = setting(units.path(), "data", "Data directory: the log and the broker's state.")
     loop: Literal["auto", "uvloop", "asyncio"] = setting(
         units.choice("auto", "uvloop", "asyncio"),
         "auto",
-        'The event loop; "auto" takes uvloop where it is installed.',
+        'Event loop; "auto" takes uvloop if it is installed.',
     )
     listen: Listen = Listen()
     log: Log = Log()

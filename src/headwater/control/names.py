@@ -1,12 +1,14 @@
-"""What a person means by the name of a queue."""
+"""Find a queue by the name that a person gives it."""
 
 from collections.abc import Iterable
 
 from headwater.errors import Code, HeadwaterError, Refusal
 
+_SHOWN = 10
+
 
 def find(name: str, names: Iterable[str]) -> str:
-    """The queue that is meant, with or without the protocol in front of it.
+    """The full name of the queue; `name` may lack the protocol in front.
 
     `prism/shop/orders` is also `shop/orders`; `prism/shop/`, which has no name of its own, is also
     `shop`. A name that fits two queues is refused.
@@ -19,8 +21,15 @@ def find(name: str, names: Iterable[str]) -> str:
         return meant[0]
     if meant:
         raise HeadwaterError(f'"{name}" may be {" or ".join(meant)}')
-    known = f"there are {', '.join(names)}" if names else "there are none yet"
-    raise Refusal(Code.NOT_FOUND, f'there is no queue "{name}"; {known}')
+    raise Refusal(Code.NOT_FOUND, f'there is no queue "{name}"; {_known(names)}')
+
+
+def _known(names: list[str]) -> str:
+    """The names there are; of many, the first few."""
+    if not names:
+        return "there are none yet"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"there are {', '.join(names[:_SHOWN])}{more}"
 
 
 def _short(name: str) -> str:

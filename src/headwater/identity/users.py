@@ -36,7 +36,7 @@ _N, _R, _P = 2**14, 8, 1
 class Role(IntEnum):
     """Each one may do what those before it may."""
 
-    viewer = 1  # sees everything except the content of messages
+    viewer = 1  # sees everything except message content
     reader = 2  # sees messages
     operator = 3  # publishes, redrives, closes, and manages users
 
@@ -81,9 +81,7 @@ class Users:
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise HeadwaterError(
-                f"{self._path} cannot be read; repair it or move it away"
-            ) from None
+            raise HeadwaterError(f"{self._path} cannot be read; repair or remove it") from None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -118,7 +116,7 @@ class Users:
             del users[self._known(users, name)]
 
     def add_token(self, name: str) -> str:
-        """A new token for a user; it is shown this once."""
+        """Create a token for a user. Only its hash is kept, so it can be shown only once."""
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         with self._changing() as users:
             user = users[self._known(users, name)]

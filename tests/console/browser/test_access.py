@@ -83,7 +83,7 @@ def test_a_viewer_sees_no_content_and_no_buttons(log_in: LogIn) -> None:
     page = log_in("some-viewer")
     expect(page.get_by_role("link", name="Users")).to_have_count(0)
     page.get_by_role("link", name=HUMIDITY).click()
-    expect(page.get_by_text("As a viewer")).to_be_visible()
+    expect(page.get_by_text("A viewer does not see")).to_be_visible()
     expect(page.get_by_role("button", name="Publish")).to_have_count(0)
     page.goto("/connections")
     expect(page.locator("tbody tr").first).to_be_visible()
@@ -91,7 +91,7 @@ def test_a_viewer_sees_no_content_and_no_buttons(log_in: LogIn) -> None:
     page.goto(f"/queues/{QUEUE.replace('/', '%2F')}")
     expect(page.locator("tbody tr").first).to_be_visible()
     expect(page.get_by_role("columnheader", name="Content")).to_have_count(0)
-    expect(page.get_by_role("button", name="Put all back")).to_have_count(0)
+    expect(page.get_by_role("button", name="Redrive all")).to_have_count(0)
 
 
 def test_a_reader_sees_content_and_changes_nothing(log_in: LogIn) -> None:

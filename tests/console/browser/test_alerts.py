@@ -20,7 +20,7 @@ def test_dead_letters(page: Page, scene: Scene) -> None:
     scene.poison()
     page.goto("/")
     warning = alert(page, f"{DEAD} dead letters in {QUEUE}")
-    expect(warning).to_contain_text(re.compile("Warning.*seen since"))
+    expect(warning).to_contain_text(re.compile("Warning.*first seen"))
     assert serious_findings(page) == []
     warning.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Queues")

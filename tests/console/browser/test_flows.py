@@ -128,7 +128,7 @@ def test_an_old_message_is_published_again(page: Page, scene: Scene) -> None:
     page.locator(".fold").first.click()
     page.get_by_role("button", name="Publish again").click()
     page.get_by_role("dialog").get_by_role("button", name="Publish again").click()
-    expect(page.get_by_text("Published again, at offset")).to_be_visible()
+    expect(page.get_by_text("Published again at offset")).to_be_visible()
     message = scene.crowd.run(asyncio.wait_for(anext(listener), PATIENCE))
     assert message.payload == b"hello from the other side"
 
@@ -211,36 +211,36 @@ def test_a_connection_is_closed_after_asking(page: Page, scene: Scene) -> None:
     expect(page.get_by_role("status")).to_contain_text("Closed")
 
 
-def test_purging_asks_and_escape_says_no(page: Page, scene: Scene) -> None:
+def test_deleting_dead_letters_asks_and_escape_says_no(page: Page, scene: Scene) -> None:
     scene.poison()
     page.goto(f"/queues/{QUEUE.replace('/', '%2F')}")
-    page.get_by_role("button", name="Purge…").click()
+    page.get_by_role("button", name="Delete all…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(f"Purge {DEAD} dead letters?")
+    expect(dialog).to_contain_text(f"Delete {DEAD} dead letters?")
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     assert scene.dead() == DEAD
-    page.get_by_role("button", name="Purge…").click()
-    dialog.get_by_role("button", name="Purge", exact=True).click()
-    expect(page.get_by_text(f"{DEAD} dead letters purged.")).to_be_visible()
+    page.get_by_role("button", name="Delete all…").click()
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text(f"{DEAD} dead letters deleted.")).to_be_visible()
     assert scene.dead() == 0
 
 
-def test_dead_letters_are_put_back(page: Page, scene: Scene) -> None:
+def test_dead_letters_are_redriven(page: Page, scene: Scene) -> None:
     listener = PsmbClient(HOST, scene.broker.ports["psmb"])
     scene.poison()
     scene.crowd.join(listener)
     scene.crowd.run(listener.subscribe(ORDER))
     page.goto("/")
-    page.get_by_role("link", name="put them back").click()
+    page.get_by_role("link", name="redrive them").click()
     page.get_by_role("link", name=f"{DEAD} dead").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(QUEUE)
     expect(page.locator("tbody tr")).to_have_count(DEAD)
     expect(page.locator("tbody tr").first).to_contain_text("not acknowledged")
     expect(page.locator("tbody tr").first).to_contain_text('"order": 100')
-    page.get_by_role("button", name="Put all back").click()
-    page.get_by_role("dialog").get_by_role("button", name="Put back").click()
-    expect(page.get_by_text(f"{DEAD} dead letters put back.")).to_be_visible()
+    page.get_by_role("button", name="Redrive all").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text(f"{DEAD} dead letters redriven.")).to_be_visible()
     expect(page.get_by_text("None. A message")).to_be_visible()
     assert scene.dead() == 0
     message = scene.crowd.run(asyncio.wait_for(anext(listener), PATIENCE))

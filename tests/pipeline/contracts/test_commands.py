@@ -127,10 +127,10 @@ def test_a_draft_is_printed_or_written_and_nothing_else_is_said(project: Project
     assert "  new:\n" in printed.stdout and "old" not in printed.stdout
     written = project.run("contracts", "infer", "shop/a", "--write")
     file = project.root / "contracts" / "shop_a.yml"
-    assert written.stdout == f"wrote {file}; read it before you use it\n"
+    assert written.stdout == f"wrote {file}; review it before you use it\n"
     assert "# in 5 of 10" in file.read_text()
     again = project.run("contracts", "infer", "shop/a", "--write")
-    assert again.stderr == f"headwater: error: {file} is there already; remove it first\n"
+    assert again.stderr == f"headwater: error: {file} exists already; remove it first\n"
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_what_is_wrong_is_said_at_once(
 
 
 def test_there_is_nothing_to_redrive(project: Project) -> None:
-    assert project.run("redrive").stdout == "nothing of this is in quarantine\n"
+    assert project.run("redrive").stdout == "no such records are in quarantine\n"
     project.quarantine((b"{", "json"), (b"[", "json"))
     other = project.run("redrive", "--rule", "range", "--yes")
-    assert (other.returncode, other.stdout) == (0, "nothing of this is in quarantine\n")
+    assert (other.returncode, other.stdout) == (0, "no such records are in quarantine\n")
     assert json.loads(project.run("redrive", "--rule", "range", "--json").stdout) == {
         "records": 0,
         "silver": {},

@@ -140,4 +140,4 @@ def test_ctrl_c_says_how_to_go_on(replayed: Replayed) -> None:
     process.send_signal(2)
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
-    assert out == f"to go on: headwater pipeline replay --name mine --resume --pace {PACE}\n"
+    assert out == f"to resume: headwater pipeline replay --name mine --resume --pace {PACE}\n"

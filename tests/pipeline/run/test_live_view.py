@@ -149,7 +149,7 @@ def test_what_fails_is_in_the_picture(tmp_path: Path, feeder: Feeder) -> None:
     assert re.match(r"bronze +done +━{16} +10 +0 ", line_of(screen.picture, "bronze"))
     assert re.match(r"bad +failed ", line_of(screen.picture, "bad"))
     assert "boom" in screen.picture and "Traceback" not in screen.text
-    assert "not all tables are current: `headwater pipeline status` says why" in screen.text
+    assert "some tables are not current: `headwater pipeline status` says why" in screen.text
 
 
 @pytest.mark.timeout(400)

@@ -104,7 +104,7 @@ def test_what_plain_files_cannot_do_is_said(
     assert found == {"bronze": None, "counts": why}
     compacted = headwater("compact", cwd=root)
     assert compacted.stderr == (
-        "headwater: error: headwater.format is parquet: files are looked after with delta-rs only\n"
+        "headwater: error: headwater.format is parquet: compact works with delta-rs only\n"
     )
     written = json.loads((root / "spark-pipeline.yml").read_text())
     written["configuration"]["headwater.format"] = "orc"

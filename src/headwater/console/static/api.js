@@ -29,7 +29,7 @@ async function request(method, url, body) {
   try {
     response = await fetch(url, init);
   } catch {
-    throw new ApiError(0, "unreachable", "The broker's console does not answer.");
+    throw new ApiError(0, "unreachable", "The console does not answer.");
   }
   return read(response);
 }
@@ -40,7 +40,7 @@ async function read(response) {
   try {
     data = text ? JSON.parse(text) : null;
   } catch {
-    throw new ApiError(response.status, "not_json", `The answer (${response.status}) is not understood.`);
+    throw new ApiError(response.status, "not_json", `The answer (${response.status}) is not JSON.`);
   }
   if (response.ok) return data;
   const error = data?.error ?? {};

@@ -49,7 +49,7 @@ export class Browse {
       publishers(items),
       items.length
         ? this.#messages.describe(items, `Messages of ${this.#topic}, the newest first`)
-        : h("p", { class: "nothing" }, "No messages here."),
+        : h("p", { class: "nothing" }, "No messages in this range."),
       this.#pager(items),
     );
   }
@@ -114,7 +114,7 @@ export class Browse {
     return h(
       "div",
       { class: "pager" },
-      h("p", { class: "quiet" }, range, partial && " · searching stopped early; go on with Older or Newer"),
+      h("p", { class: "quiet" }, range, partial && " · the search stopped early; continue with Older or Newer"),
       h(
         "button",
         { type: "button", disabled: newer == null, onclick: () => this.#load({ from: newer }) },
@@ -132,6 +132,6 @@ export class Browse {
 const empty = (topic) =>
   emptyState(
     "No messages in this topic",
-    mayOperate() ? "Publish one with “Publish” above, or from a terminal:" : "Publish one from a terminal:",
+    mayOperate() ? "Publish one in the tab “Publish”, or from a terminal:" : "Publish one from a terminal:",
     `headwater pub psmb://localhost/${topic} 21.5`,
   );

@@ -112,7 +112,7 @@ function aside() {
       h(
         "p",
         { key: "who", class: "who" },
-        session.local ? "local · no login needed" : `${session.name} · ${session.role}`,
+        session.local ? "local · no login" : `${session.name} · ${session.role}`,
       ),
   ];
 }

@@ -1,4 +1,4 @@
-// A list of messages whose rows open: content, headers, where it came from, publish again.
+// A list of messages whose rows open: content, headers, publisher, publish again.
 
 import { h } from "./dom.js";
 import * as api from "./api.js";
@@ -152,7 +152,7 @@ export class Messages {
             h(
               "button",
               { type: "button", class: "small", onclick: () => this.#loadWhole(item) },
-              "Load all of it",
+              "Load the whole message",
             ),
           ),
         origin(item),
@@ -201,13 +201,13 @@ function origin(item) {
 async function publishAgain(view, item) {
   const yes = await ask({
     title: `Publish message ${item.offset} again?`,
-    text: `A copy goes to ${item.topic}, with a new offset; every subscriber of the topic gets it.`,
+    text: `A copy with a new offset is published to ${item.topic}. Every subscriber of the topic receives it.`,
     action: "Publish again",
   });
   if (!yes) return;
   await view.attempt(async () => {
     const { offset } = await api.post(["messages", String(item.offset), "publish"]);
-    say(`Published again, at offset ${format.exact(offset)}.`);
+    say(`Published again at offset ${format.exact(offset)}.`);
   });
 }
 
@@ -227,7 +227,7 @@ function walkMessages(event) {
   next.focus();
 }
 
-/** Who published what is shown: the answer to "which client is that?". */
+/** The publishers of the messages that are shown. */
 export function publishers(items) {
   const counts = new Map();
   for (const { publisher, protocol: name } of items) {

@@ -1,9 +1,9 @@
-// What the page says beside its content: errors, a lost connection, short confirmations.
+// Messages beside the page's content: errors, a lost connection, short confirmations.
 
 import { h, patch } from "./dom.js";
 
 const TOAST = 4000;
-// A stream that is renewed at once is nobody's concern.
+// A stream that is renewed within this time is not shown as lost.
 const GRACE = 700;
 
 const banner = document.getElementById("banner");

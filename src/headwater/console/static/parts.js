@@ -40,7 +40,7 @@ export async function copyText(text) {
   say("Copied.");
 }
 
-/** Nothing is there yet: what this page is for, and what to do next. */
+/** An empty page: its purpose, and the commands that fill it. */
 export const emptyState = (title, text, ...commands) =>
   h(
     "section",

@@ -44,9 +44,9 @@ export class Publish {
         h(
           "fieldset",
           { class: "row" },
-          h("legend", null, "The content is"),
-          this.#radio("text", "text"),
-          this.#radio("base64", "base64 of bytes"),
+          h("legend", null, "Encoding"),
+          this.#radio("text", "Text"),
+          this.#radio("base64", "Base64"),
         ),
         h(
           "fieldset",

@@ -1,4 +1,4 @@
-// Who looks at the console, and what this role may do. Buttons that it may not use are not shown.
+// The user, and what its role may do. Buttons that it may not use are not shown.
 
 import * as api from "./api.js";
 

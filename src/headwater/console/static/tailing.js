@@ -1,4 +1,4 @@
-// Messages as they arrive. Rows beyond what can be read are counted, not shown.
+// Live messages. Those beyond what a person can read are counted, not shown.
 
 import { h } from "./dom.js";
 import * as format from "./format.js";
@@ -132,7 +132,10 @@ export class Tailing {
       h("span", { class: "quiet" }, `${format.exact(this.#shown)} shown`),
       h(
         "span",
-        { class: this.#skipped ? "skipped" : "quiet", title: "At most 200 rows a second are shown" },
+        {
+          class: this.#skipped ? "skipped" : "quiet",
+          title: "At most 200 messages per second are shown; a filter examines at most 2,000 per second",
+        },
         `${format.exact(this.#skipped)} not shown`,
       ),
     );

@@ -1,4 +1,4 @@
-// Light or dark: what the system says, unless the toggle was used. Not a module, and loaded before
+// Light or dark: as the system has it, unless the toggle was used. Not a module, and loaded before
 // anything is painted, so that a dark page never flashes white.
 (() => {
   const KEY = "headwater-theme";

@@ -55,7 +55,7 @@ export class View {
     this.load([page], query, (data) => stream === this.#stream && use(data));
   }
 
-  /** Read once; errors are shown. What may be lacking is used as null. */
+  /** Read once; errors are shown. With `mayLack`, a missing resource is used as null. */
   async load(parts, query, use, { mayLack = false } = {}) {
     try {
       const data = await (mayLack ? orNull(api.get(parts, query)) : api.get(parts, query));

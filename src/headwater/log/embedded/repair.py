@@ -1,4 +1,4 @@
-"""Mending a damaged log: every record that can be read is kept, and every other one accounted for.
+"""Repair of a damaged log: every readable record is kept, and every other one accounted for.
 
 A damaged segment is written anew from the frames that are whole. Where records are lost, a frame
 without rows stands for them, so offsets stay what they were and have no gaps; readers skip it and
@@ -26,7 +26,7 @@ _MAX_COUNT = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A segment that was mended."""
+    """A segment that was repaired."""
 
     name: str
     #: Where the damaged file is now.
@@ -39,7 +39,7 @@ class Repaired:
 
 
 def repair(directory: Path, progress: Progress = lambda done, total: None) -> Iterator[Repaired]:
-    """Mend the damaged segments one after the other. Raises LogLocked and LogError."""
+    """Repair the damaged segments one after the other. Raises LogLocked and LogError."""
     identity = identify(directory)
     lock = Lock(directory)
     try:
@@ -51,13 +51,13 @@ def repair(directory: Path, progress: Progress = lambda done, total: None) -> It
             report = examine(wreck, done, total, progress)
             done += report.size
             if report.damage:
-                yield _mend(wreck, report)
+                yield _repair_segment(wreck, report)
         lock.identity()  # LOCK may be what was damaged
     finally:
         lock.release()
 
 
-def _mend(wreck: Wreck, report: SegmentReport) -> Repaired:
+def _repair_segment(wreck: Wreck, report: SegmentReport) -> Repaired:
     if wreck.following is not None and report.end > wreck.following:
         raise LogError(
             f"segment {report.name} and the next one both hold the offsets from {wreck.following} "

@@ -1,4 +1,4 @@
-// Who is connected, what goes to and from each, and how far behind it is.
+// Connections with their traffic and lag.
 
 import { h } from "../dom.js";
 import * as api from "../api.js";
@@ -29,19 +29,19 @@ const COLUMNS = [
     label: "From client",
     sort: "in_rate",
     numeric: true,
-    title: "What it publishes",
+    title: "Traffic that the client publishes",
     cell: (item) => traffic(item.in),
   },
   {
     label: "To client",
     sort: "out_rate",
     numeric: true,
-    title: "What it receives",
+    title: "Traffic that the client receives",
     cell: (item) => traffic(item.out),
   },
   { label: "Age", sort: "since", reversed: true, numeric: true, cell: (item) => format.age(item.since) },
   { label: "Subscriptions", sort: "subscriptions", numeric: true, cell: subscriptions },
-  { label: "Lag", sort: "lag", numeric: true, title: "Messages of the log it has yet to pass", cell: lag },
+  { label: "Lag", sort: "lag", numeric: true, title: "Messages behind the end of the log", cell: lag },
 ];
 
 const called = (item) => item.name || item.client || item.address;
@@ -73,7 +73,7 @@ const traffic = ({ bytes, messages, bytes_per_second: rate }) =>
     h(
       "span",
       { class: "quiet", title: `${format.exact(messages)} messages, ${format.exact(bytes)} bytes` },
-      `${format.size(bytes)} in all`,
+      `${format.size(bytes)} total`,
     ),
   );
 
@@ -107,7 +107,7 @@ async function close(view, item) {
   const name = called(item);
   const yes = await ask({
     title: "Close this connection?",
-    text: `${name} (${item.protocol}, ${item.address}) is disconnected. A client that wants to stay will connect again; nothing in the log is lost.`,
+    text: `${name} (${item.protocol}, ${item.address}) is disconnected. The client may connect again. Nothing in the log is lost.`,
     action: "Close connection",
     danger: true,
   });
@@ -116,7 +116,7 @@ async function close(view, item) {
 
 const empty = () =>
   emptyState(
-    "Nobody is connected",
-    "Connect the first client: this one subscribes and stays.",
+    "No connections",
+    "Connect a client that subscribes and stays connected:",
     "headwater sub bpsp://localhost/sensors/+",
   );

@@ -1,4 +1,4 @@
-// The login, where the console listens on more than this machine.
+// The login form, for a console that has users.
 
 import { h } from "../dom.js";
 import { failed } from "../notices.js";

@@ -1,11 +1,11 @@
-// An address that leads nowhere.
+// The page for an unknown address.
 
 import { h } from "../dom.js";
 import { heading } from "../parts.js";
 
 export function missing(view) {
   view.render("Not found", () => [
-    heading("There is no such page"),
-    h("p", null, "The address leads nowhere. ", h("a", { href: "/" }, "Go to the overview"), "."),
+    heading("Page not found"),
+    h("p", null, "There is no page at this address. ", h("a", { href: "/" }, "Go to the overview"), "."),
   ]);
 }

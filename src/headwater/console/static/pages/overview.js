@@ -1,4 +1,4 @@
-// What goes in and out, what needs attention, and how the log is.
+// Traffic, alerts, and the state of the log.
 
 import { h } from "../dom.js";
 import { lineChart, sparkline } from "../charts.js";
@@ -11,7 +11,7 @@ const UNITS = {
   bytes: { in: "bytes_in", out: "bytes_out", format: format.sizeRate, label: "Bytes per second" },
 };
 
-// Where an alert of a kind can be looked into.
+// The page that shows the cause of a kind of alert.
 const REMEDIES = {
   dead: "/queues?sort=-dead",
   gap: "/subscriptions?sort=-lag",
@@ -55,7 +55,7 @@ function alerts(list) {
         { key: kind, class: severity === "critical" ? "alert critical" : "alert" },
         h("strong", null, severity === "critical" ? "Critical" : "Warning"),
         kind in REMEDIES ? h("a", { href: REMEDIES[kind] }, message) : h("span", null, message),
-        h("span", { class: "quiet" }, "seen since ", format.time(since)),
+        h("span", { class: "quiet" }, "first seen ", format.time(since)),
       ),
     ),
   );
@@ -69,14 +69,14 @@ function tiles(data) {
     tile(
       "In",
       format.number(data.in.messages_per_second, format.rate, " messages per second"),
-      [format.sizeRate(data.in.bytes_per_second), " · ", format.number(data.in.messages), " in all"],
+      [format.sizeRate(data.in.bytes_per_second), " · ", format.number(data.in.messages), " total"],
       null,
       "in",
     ),
     tile(
       "Out",
       format.number(data.out.messages_per_second, format.rate, " messages per second"),
-      [format.sizeRate(data.out.bytes_per_second), " · ", format.number(data.out.messages), " in all"],
+      [format.sizeRate(data.out.bytes_per_second), " · ", format.number(data.out.messages), " total"],
       null,
       "out",
     ),
@@ -84,13 +84,13 @@ function tiles(data) {
       h(
         "span",
         {
-          title: `All messages before this offset are safe on the disk. The log has ${format.plural(log.segments, "segment")}, offsets ${format.exact(log.start)} to ${format.exact(log.end)}.`,
+          title: `All messages before this offset are durable. The log has ${format.plural(log.segments, "segment")}, offsets ${format.exact(log.start)} to ${format.exact(log.end)}.`,
         },
         `watermark ${format.exact(log.watermark)}`,
       ),
     ]),
-    tile("Sync to disk", format.milliseconds(log.sync_ms_p50), [
-      `1 in 100 takes ${format.milliseconds(log.sync_ms_p99)}`,
+    tile("Sync to disk, p50", format.milliseconds(log.sync_ms_p50), [
+      `p99 ${format.milliseconds(log.sync_ms_p99)}`,
     ]),
     tile(
       "Connections",
@@ -108,7 +108,7 @@ function tiles(data) {
     tile(
       "Dead letters",
       format.number(data.dead_letters),
-      [data.dead_letters ? "put them back" : "nothing to do"],
+      [data.dead_letters ? "redrive them" : "nothing to redrive"],
       ["queues"],
       data.dead_letters ? "attention" : "",
     ),
@@ -211,7 +211,7 @@ function protocolLine({ name, connections, in: coming, out: going }, past) {
       ["In", format.number(coming.messages_per_second, format.rate, " messages per second")],
       ["Out", format.number(going.messages_per_second, format.rate, " messages per second")],
       ["Peak", format.number(highest, format.rate, " messages per second")],
-      ["In all", format.number(coming.messages + going.messages)],
+      ["Total", format.number(coming.messages + going.messages)],
     ]),
   );
 }

@@ -1,4 +1,4 @@
-// Spark pipelines as they report themselves: each table's progress through the log.
+// Spark pipelines and the progress of their tables, as the pipelines report it.
 
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -16,7 +16,7 @@ export function pipelines(view) {
   ]);
 }
 
-/** What a pipeline says of itself (`state`) is its own affair: any part of it may be missing. */
+/** A pipeline reports its `state` itself: any part of it may be missing. */
 function pipeline({ pipeline: name, stale, reported, state }, index) {
   const id = `pipeline-${index}`;
   const { mode = "running", started, log, tables = [] } = state;
@@ -31,7 +31,7 @@ function pipeline({ pipeline: name, stale, reported, state }, index) {
         { id },
         name,
         " ",
-        stale ? badge("not running", "warning", "No report for some time") : badge(mode, "calm"),
+        stale ? badge("not running", "warning", "The pipeline has stopped reporting") : badge(mode, "calm"),
       ),
       h(
         "p",
@@ -58,7 +58,7 @@ const columns = (log) => [
   {
     label: "Lag",
     numeric: true,
-    title: "Messages of the log it has yet to read",
+    title: "Messages behind the end of the log",
     cell: (table) => format.number(table.lag),
   },
   { label: "Rows/s", numeric: true, cell: (table) => format.number(table.rows_per_second, format.rate) },
@@ -105,8 +105,8 @@ const failure = (table) =>
 
 const empty = () =>
   emptyState(
-    "No pipeline reports to this broker",
-    "A pipeline turns the log into tables with Spark: raw records, checked ones, and sums. Make one and run it; it appears here.",
+    "No pipelines",
+    "A pipeline keeps Delta tables of the topics with Spark. Create one and run it:",
     "headwater pipeline init my-pipeline",
-    "headwater pipeline run my-pipeline",
+    "headwater pipeline run --project my-pipeline",
   );

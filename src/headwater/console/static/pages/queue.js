@@ -1,4 +1,4 @@
-// One queue, and its dead letters: why they died, and putting them back.
+// One queue and its dead letters: their reasons, redrive and delete.
 
 import { h } from "../dom.js";
 import * as api from "../api.js";
@@ -83,16 +83,16 @@ function deadLetters({ dead, busy }, redrive, purge) {
         h(
           "div",
           { class: "buttons" },
-          h("button", { type: "button", class: "primary", disabled: busy, onclick: redrive }, "Put all back"),
-          h("button", { type: "button", class: "danger", disabled: busy, onclick: purge }, "Purge…"),
+          h("button", { type: "button", class: "primary", disabled: busy, onclick: redrive }, "Redrive all"),
+          h("button", { type: "button", class: "danger", disabled: busy, onclick: purge }, "Delete all…"),
         ),
     ),
     h(
       "p",
       { class: "quiet" },
       items.length
-        ? "Messages that were given to consumers too often without success. Putting them back publishes them to their topic again."
-        : "None. A message that is given to consumers too often without success would be kept here.",
+        ? "Messages that were delivered too often without an acknowledgement. Redrive publishes them to their topics again."
+        : "None. A message that is delivered too often without an acknowledgement becomes a dead letter.",
     ),
     items.length > 0 &&
       dataTable({
@@ -102,25 +102,25 @@ function deadLetters({ dead, busy }, redrive, purge) {
         key: (item) => item.offset,
       }),
     total > items.length &&
-      h("p", { class: "quiet" }, `${format.exact(items.length)} of ${format.exact(total)} are shown.`),
+      h("p", { class: "quiet" }, `${format.exact(items.length)} of ${format.exact(total)} shown.`),
   );
 }
 
 const redriveQuestion = (total) => ({
-  title: `Put ${format.plural(total, "dead letter")} back?`,
-  text: "Each is published to its topic again, and every subscriber and queue of that topic gets it once more.",
-  action: "Put back",
+  title: `Redrive ${format.plural(total, "dead letter")}?`,
+  text: "Each is published to its topic again. Every subscriber and queue of that topic receives it again.",
+  action: "Redrive",
 });
 
 const purgeQuestion = (total) => ({
-  title: `Purge ${format.plural(total, "dead letter")}?`,
-  text: "They can no longer be put back from here. The log keeps the messages until its retention removes them.",
-  action: "Purge",
+  title: `Delete ${format.plural(total, "dead letter")}?`,
+  text: "They can no longer be redriven. The log keeps the messages until retention removes them.",
+  action: "Delete",
   danger: true,
 });
 
 function outcome(verb, answer) {
   const number = answer?.redriven ?? answer?.purged ?? answer?.count;
   const what = number == null ? "Dead letters" : format.plural(number, "dead letter");
-  return verb === "redrive" ? `${what} put back.` : `${what} purged.`;
+  return verb === "redrive" ? `${what} redriven.` : `${what} deleted.`;
 }

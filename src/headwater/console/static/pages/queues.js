@@ -1,4 +1,4 @@
-// Queues: what waits, what is held, what died.
+// Queues: messages that wait, are in flight, or are dead.
 
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -14,18 +14,18 @@ const COLUMNS = [
     cell: (item) => h("a", { class: "name", href: href(["queues", item.name]) }, item.name),
   },
   { label: "Protocol", cell: (item) => protocol(item.protocol) },
-  { label: "Waiting", sort: "waiting", numeric: true, title: "Not yet given to a consumer", cell: waiting },
+  { label: "Waiting", sort: "waiting", numeric: true, title: "Not yet delivered to a consumer", cell: waiting },
   {
     label: "In flight",
     sort: "in_flight",
     numeric: true,
-    title: "Given, not yet acknowledged",
+    title: "Delivered, not yet acknowledged",
     cell: (item) => format.number(item.in_flight),
   },
   {
     label: "Returned",
     numeric: true,
-    title: "Came back, and are to be given again",
+    title: "Returned by a consumer, to be delivered again",
     cell: (item) => format.number(item.returned),
   },
   { label: "Oldest", sort: "oldest", reversed: true, numeric: true, cell: (item) => format.age(item.oldest) },
@@ -39,14 +39,14 @@ const COLUMNS = [
     label: "Dead letters",
     sort: "dead",
     numeric: true,
-    title: "Given too often without success",
+    title: "Delivered too often without an acknowledgement",
     cell: dead,
   },
 ];
 
 export function queues(view) {
   const list = new List(view, "queues", {
-    caption: "Queues with what waits in them",
+    caption: "Queues with their messages and consumers",
     columns: COLUMNS,
     key: (item) => item.name,
     href: (item) => href(["queues", item.name]),
@@ -61,7 +61,7 @@ export function waiting(item) {
   return item.waiting_is_partial
     ? h(
         "span",
-        { class: "number", title: "Counting stopped here; there are more" },
+        { class: "number", title: "At least this many; counting stopped here" },
         `${format.count(item.waiting)}+`,
       )
     : format.number(item.waiting);
@@ -79,7 +79,7 @@ function dead(item) {
 const empty = () =>
   emptyState(
     "No queues yet",
-    "A queue begins with its first consumer, of Prism or of BMTP. This one belongs to an app of Prism:",
+    "The first consumer creates a queue, over Prism Notify or BMTP. This one belongs to an app of Prism Notify:",
     "headwater app add shop",
     "headwater sub prism://shop:SECRET@localhost/orders",
   );

@@ -1,4 +1,4 @@
-// Who listens to what, from where in the log, and how far behind.
+// Subscriptions with their position in the log and their lag.
 
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -18,20 +18,20 @@ const COLUMNS = [
     label: "Kind",
     cell: (item) =>
       item.durable
-        ? badge(item.durable, "calm", "Durable: its position is kept when the client is away")
+        ? badge(item.durable, "calm", "Durable: the broker keeps its position while the client is away")
         : h("span", { class: "quiet" }, "live"),
   },
   {
     label: "Position",
     numeric: true,
-    title: "The offset it reads next",
+    title: "Offset of the next message",
     cell: (item) => format.exact(item.position),
   },
   {
     label: "Lag",
     sort: "lag",
     numeric: true,
-    title: "Messages of the log it has yet to pass",
+    title: "Messages behind the end of the log",
     cell: (item) => format.number(item.lag),
   },
 ];
@@ -49,7 +49,7 @@ export function subscriptions(view) {
 
 const empty = () =>
   emptyState(
-    "Nobody has subscribed",
-    "Subscribe from a terminal; messages appear there as they are published:",
+    "No subscriptions",
+    "Subscribe from a terminal; new messages appear there:",
     "headwater sub bpsp://localhost/sensors/+",
   );

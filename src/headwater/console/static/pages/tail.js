@@ -1,4 +1,4 @@
-// Many topics at once, as their messages come.
+// Live messages of all topics that match a pattern.
 
 import { h } from "../dom.js";
 import { mayRead } from "../session.js";
@@ -14,6 +14,6 @@ export function tail(view) {
     heading(pattern),
     mayRead()
       ? tailing.describe()
-      : h("p", { class: "nothing" }, "As a viewer you do not see the content of messages."),
+      : h("p", { class: "nothing" }, "A viewer does not see message content."),
   ]);
 }

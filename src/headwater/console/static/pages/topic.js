@@ -1,4 +1,4 @@
-// One topic: its messages, its messages as they come, and publishing to it.
+// One topic: its messages, live messages, and publishing.
 
 import { h } from "../dom.js";
 import { Browse } from "../browse.js";
@@ -85,5 +85,5 @@ const noContent = () =>
   h(
     "p",
     { class: "nothing" },
-    "As a viewer you see figures, not the content of messages. An operator can make you a reader.",
+    "A viewer does not see message content. An operator can give you the role reader.",
   );

@@ -1,4 +1,4 @@
-// All topics: what is in them, how fast, and who listens.
+// All topics with their messages, rates and subscribers.
 
 import { h } from "../dom.js";
 import * as format from "../format.js";
@@ -67,8 +67,8 @@ const empty = () =>
   emptyState(
     "No topics yet",
     mayOperate()
-      ? "A topic begins with its first message. Publish one from a terminal, or right here:"
-      : "A topic begins with its first message. Publish one from a terminal:",
+      ? "The first message creates a topic. Publish one from a terminal, or here:"
+      : "The first message creates a topic. Publish one from a terminal:",
     "headwater pub psmb://localhost/sensors/a 21.5",
     mayOperate() &&
       h(

@@ -1,4 +1,4 @@
-// Who may log in, and as what.
+// Users of the console, and their roles.
 
 import { h } from "../dom.js";
 import * as api from "../api.js";
@@ -10,9 +10,9 @@ import { badge, heading } from "../parts.js";
 import { dataTable } from "../table-view.js";
 
 const ROLES = [
-  ["viewer", "sees lists and figures, no content of messages"],
-  ["reader", "sees content, too"],
-  ["operator", "may publish, put back, purge, close, and manage users"],
+  ["viewer", "sees everything except message content"],
+  ["reader", "also sees message content"],
+  ["operator", "may also publish, redrive, delete dead letters, close connections and manage users"],
 ];
 
 export function users(view) {
@@ -32,7 +32,7 @@ export function users(view) {
   async function removeUser({ name }) {
     const yes = await ask({
       title: `Remove ${name}?`,
-      text: "This user is logged out and can no longer log in.",
+      text: "The user is logged out at once and can no longer log in. Its tokens stop working.",
       action: "Remove user",
       danger: true,
     });
@@ -46,14 +46,14 @@ export function users(view) {
   view.render("Users", () => [
     heading("Users"),
     !mayOperate()
-      ? h("p", null, "Only operators manage users.")
+      ? h("p", null, "Only an operator can manage users.")
       : [
           h(
             "p",
             { class: "quiet" },
             session.local
-              ? "The console listens on this machine only, and there are no users yet: everyone here is an operator. With the first user, a login is needed."
-              : "A login is needed on this console.",
+              ? "The console listens on this machine only and has no users: everyone on this machine is an operator. Once there is a user, everyone has to log in."
+              : "Everyone has to log in to this console.",
           ),
           data?.items.length > 0 &&
             dataTable({
@@ -88,7 +88,7 @@ const columns = (removeUser) => [
   },
 ];
 
-// The first user has to be able to do everything, or nobody is.
+// The first user has to be an operator, or nobody could add others.
 const addForm = (add, usual) =>
   h(
     "section",

@@ -73,6 +73,7 @@ def load(project: Path | None, servers: str | None = None) -> "Project":
 def session(project: "Project", master: str, app_name: str = "") -> Any:
     """A Spark for a project, with its own settings."""
     from headwater.pipeline.run.runner import SETTINGS, configure
+    from headwater.spark import jvm
     from headwater.spark.session import session as spark_session
 
     given = {k: v for k, v in project.configuration.items() if k.startswith("spark.")}
@@ -81,8 +82,7 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
             app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
         )
     threading.Thread(target=_end_with, args=(spark,), name="java", daemon=True).start()
-    # It would print a traceback when Java is killed.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    jvm.silence(spark)
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
         # What fails is told in one line; Spark would tell it in a hundred.
@@ -93,7 +93,9 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
 def _end_with(spark: Any) -> None:
     """Spark's Java may be killed, or run out of memory. There is no going on then, and whatever
     waits for it would wait for long. Nothing gets lost: all of it may be killed at any moment."""
-    spark.sparkContext._gateway.proc.wait()
+    from headwater.spark import jvm
+
+    jvm.java_process(spark).wait()
     common.complain("Spark's Java process has ended; start it again, and it goes on where it was")
     os._exit(1)
 

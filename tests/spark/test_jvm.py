@@ -9,6 +9,7 @@ from typing import Any
 import pyspark.sql.utils
 import pytest
 from pyspark import SparkContext, java_gateway
+from pyspark import daemon as pyspark_daemon
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
@@ -57,9 +58,7 @@ def test_without_the_active_context_a_sentence_says_so(monkeypatch: pytest.Monke
 
 def test_without_is_remote_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pyspark.sql.utils, "is_remote")
-    with pytest.raises(
-        HeadwaterError, match=r"import name 'is_remote'.*; install pyspark=="
-    ):
+    with pytest.raises(HeadwaterError, match=r"import name 'is_remote'.*; install pyspark=="):
         jvm.is_remote()
 
 
@@ -69,15 +68,13 @@ class TestDaemon:
 
     def test_what_it_prints_goes_through_the_names_that_are_replaced(self) -> None:
         words = "words of Spark's Python processes come another way: look at spark/daemon.py"
-        assert "traceback.print_exc()" in inspect.getsource(daemon.daemon.manager), words
+        assert "traceback.print_exc()" in inspect.getsource(pyspark_daemon.manager), words
         worker = __import__(daemon.STATE_WORKER, fromlist=["main"])
         assert "print(" in inspect.getsource(worker), words
 
     def test_without_its_manager_a_sentence_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delattr(daemon.daemon, "manager")
-        with pytest.raises(
-            HeadwaterError, match=r"daemon has no manager; install pyspark=="
-        ):
+        monkeypatch.delattr(pyspark_daemon, "manager")
+        with pytest.raises(HeadwaterError, match=r"daemon has no manager; install pyspark=="):
             daemon.main()
 
     def test_the_worker_that_plans_states_says_nothing(

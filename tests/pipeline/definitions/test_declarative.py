@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.pipelines import spark_connect_pipeline
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.definitions import connect, declarative
@@ -98,12 +99,12 @@ def test_a_place_is_a_file_and_a_line() -> None:
 
 class TestConnect:
     def test_a_function_that_is_gone_is_a_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delattr(connect.pipelines, "start_run")
+        monkeypatch.delattr(spark_connect_pipeline, "start_run")
         with pytest.raises(HeadwaterError, match="has no start_run; install pyspark=="):
             connect.create_graph(SimpleNamespace(), None, None, {})  # type: ignore[arg-type]
 
     def test_another_signature_is_a_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(connect.pipelines, "start_run", lambda spark, dry, **_: iter(()))
+        monkeypatch.setattr(spark_connect_pipeline, "start_run", lambda spark, dry, **_: iter(()))
         with pytest.raises(HeadwaterError, match="no parameter dataflow_graph_id; install pyspark"):
             connect.check()
 

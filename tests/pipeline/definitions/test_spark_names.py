@@ -77,9 +77,9 @@ def test_statements_are_prepared_and_their_arguments_kept() -> None:
 
 
 def test_a_reader_can_take_the_place_of_streams() -> None:
-    session = SparkSession.__new__(SparkSession)
+    session: Any = SparkSession.__new__(SparkSession)
     with resolving(Resolver()):
-        assert session.readStream == "Spark's reader"  # type: ignore[comparison-overlap]
+        assert session.readStream == "Spark's reader"
         with resolving(Resolver("a range")):
             assert session.readStream == "a range"
         assert session.readStream == "Spark's reader"

@@ -20,6 +20,8 @@ from headwater.cli.output import progress_bar, size_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from headwater.pipeline.care.upkeep import Done
     from headwater.pipeline.project.project import Project
     from headwater.pipeline.run.check import Report
@@ -81,7 +83,8 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
         spark = spark_session(
             app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
         )
-    threading.Thread(target=_end_with, args=(spark,), name="java", daemon=True).start()
+    java = jvm.java_process(spark)
+    threading.Thread(target=_end_with, args=(java,), name="java", daemon=True).start()
     jvm.silence(spark)
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
@@ -90,12 +93,10 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
     return spark
 
 
-def _end_with(spark: Any) -> None:
+def _end_with(java: "Popen[bytes]") -> None:
     """Spark's Java may be killed, or run out of memory. There is no going on then, and whatever
     waits for it would wait for long. Nothing gets lost: all of it may be killed at any moment."""
-    from headwater.spark import jvm
-
-    jvm.java_process(spark).wait()
+    java.wait()
     common.complain("Spark's Java process has ended; start it again, and it goes on where it was")
     os._exit(1)
 

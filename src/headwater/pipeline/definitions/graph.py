@@ -197,7 +197,7 @@ def _located(file: Path) -> Iterator[None]:
     except SyntaxError as error:
         raise HeadwaterError(f"{file}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
-        raise HeadwaterError(f"{_place(file, error)}: {describe(error)}") from error
+        raise HeadwaterError(f"{_place(file, error)}: {describe_error(error)}") from error
 
 
 def call_definition(file: str, function: Callable[[], Any]) -> Any:
@@ -215,7 +215,7 @@ def _place(file: Path, error: Exception) -> str:
     return f"{file}, line {lines[-1]}" if lines else str(file)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The first line of what an error says, with its kind unless it is one of ours."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else ""

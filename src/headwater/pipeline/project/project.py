@@ -181,7 +181,8 @@ class _Reader:
         return str(node.value)
 
     def optional_text(self, nodes: dict[str, Any], key: str) -> str | None:
-        return self.text(nodes[key], key) if key in nodes else None
+        node = nodes.get(key)
+        return None if node is None or node.tag.endswith(":null") else self.text(node, key)
 
     def configuration(self, node: Any) -> dict[str, str]:
         if node is None:

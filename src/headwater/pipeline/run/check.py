@@ -5,7 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.definitions.graph import Graph, Node, OutputKind, call_definition, describe
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.project.project import Project
@@ -30,7 +36,7 @@ def check(project: Project, spark: "SparkSession") -> Report:
                 _check(node, names, report)
             _check_names(graph, report)
     except Exception as error:
-        report.errors.append(describe(error))
+        report.errors.append(describe_error(error))
     return report
 
 
@@ -61,7 +67,7 @@ def _check(node: Node, names: Names, report: Report) -> None:
             inputs |= found.inputs
             columns = [f"{each.name} {each.dataType.simpleString()}" for each in found.frame.schema]
         except Exception as error:
-            report.errors.append(describe(error))
+            report.errors.append(describe_error(error))
     for key in [*node.keys, *node.partition_by]:
         if columns and key not in {each.split(" ")[0] for each in columns}:
             report.errors.append(f"{node.place}: {node.name} has no column {key}")

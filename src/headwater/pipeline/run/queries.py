@@ -19,7 +19,13 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError
 from headwater.pipeline import publish
 from headwater.pipeline.definitions.declarative import Flow, Sink
-from headwater.pipeline.definitions.graph import Graph, Node, OutputKind, call_definition, describe
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.run.state import State, now
@@ -232,7 +238,7 @@ class Query:
         error = self.running.exception()
         if error is None:
             return None
-        return describe(self._error) if self._error is not None else first_line(str(error))
+        return describe_error(self._error) if self._error is not None else first_line(str(error))
 
     def end_offsets(self) -> list[dict[str, Any]]:
         """Where its sources were read to."""

@@ -25,7 +25,7 @@ from py4j.protocol import Py4JNetworkError
 from headwater.errors import HeadwaterError
 from headwater.pipeline.care import retention
 from headwater.pipeline.care.upkeep import Upkeep
-from headwater.pipeline.definitions.graph import Graph, OutputKind, describe, load
+from headwater.pipeline.definitions.graph import Graph, OutputKind, describe_error, load
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.project.settings import PREFIX
@@ -229,7 +229,7 @@ class Runner:
             watched.query.plan_ahead()
         except Exception as error:  # a definition that is wrong does not get better
             watched.failures = TRIES - 1
-            self._failed(watched, describe(error))
+            self._failed(watched, describe_error(error))
         return not watched.ended
 
     def _ready(self, left: list[Watched]) -> list[Watched]:
@@ -245,7 +245,7 @@ class Runner:
             try:
                 watched.query.start(self.once)
             except Exception as error:
-                self._failed(watched, describe(error))
+                self._failed(watched, describe_error(error))
             if watched is wave[0] and len(wave) > 1:
                 self._give_head_start(watched.query)
 

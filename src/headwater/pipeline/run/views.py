@@ -5,7 +5,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.pipeline.definitions.graph import Graph, Node, OutputKind, call_definition, describe
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.run.state import State
 from headwater.pipeline.tables.commit_result import Written
@@ -73,7 +79,7 @@ class Views:
             self._compute(node)
             self._state.set([node.name], state="waiting", error=None)
         except Exception as error:  # one view does not stop the others
-            self._state.set([node.name], state="failed", error=describe(error))
+            self._state.set([node.name], state="failed", error=describe_error(error))
 
     def _compute(self, node: Node) -> None:
         flow = node.flows[0]

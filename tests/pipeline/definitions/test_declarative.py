@@ -17,7 +17,7 @@ from headwater.pipeline.definitions.declarative import (
     Sink,
     SourceCodeLocation,
 )
-from headwater.pipeline.definitions.graph import GraphRegistry, OutputKind, define
+from headwater.pipeline.definitions.graph import GraphRegistry, OutputKind, define, load
 
 DEFINITIONS = """
 from pyspark import pipelines as dp
@@ -60,6 +60,17 @@ def test_decorators_register_what_we_expect(tmp_path: Path) -> None:
     sink = nodes["out"].output
     assert isinstance(sink, Sink) and sink.options == {"topic": "copy"}
     assert [flow.name for flow in nodes["out"].flows] == ["copies"]
+
+
+def test_queries_in_sql_know_the_names_of_the_time_when_they_run(tmp_path: Path) -> None:
+    """`spark.sql` is another one while a flow is evaluated."""
+    file = tmp_path / "definitions.sql"
+    file.write_text("CREATE STREAMING TABLE copy AS SELECT * FROM STREAM bronze;")
+    spark: Any = SimpleNamespace(sql=lambda query: "the catalog's rows")
+    node = load(tmp_path, [file], spark).nodes["copy"]
+    spark.sql = lambda query: f"rows of {query}"
+    assert node.flows[0].func() == "rows of SELECT * FROM STREAM bronze"  # type: ignore[comparison-overlap]
+    assert node.place == "definitions.sql, line 1"
 
 
 def test_a_method_that_is_gone_is_a_sentence(

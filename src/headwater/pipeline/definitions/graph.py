@@ -33,7 +33,7 @@ from headwater.pipeline.definitions.sql import statements
 from headwater.pipeline.taskfiles.declare import Direct
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -133,7 +133,7 @@ class GraphRegistry(GraphElementRegistry):
     def register_sql(self, sql_text: str, file_path: Path) -> None:
         for statement in statements(sql_text, file_path):
             self.register_output(statement.output)
-            self.register_flow(statement.flow(partial(self._spark.sql, statement.query)))
+            self.register_flow(statement.flow(partial(_run_query, self._spark, statement.query)))
 
     def graph(self) -> Graph:
         for flow in self._flows:
@@ -177,6 +177,11 @@ def _load(file: Path, root: Path, registry: GraphElementRegistry, spark: "SparkS
     module = importlib.util.module_from_spec(spec)
     vars(module)["spark"] = spark  # as Spark's own runner does
     spec.loader.exec_module(module)
+
+
+def _run_query(spark: "SparkSession", query: str) -> "DataFrame":
+    """`spark.sql` is looked up only now: it knows the project's names while a flow is evaluated."""
+    return spark.sql(query)
 
 
 @contextmanager

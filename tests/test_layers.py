@@ -4,6 +4,7 @@ The rules below are the frame that everything is built in. A new package needs a
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +18,12 @@ FILES = sorted(SOURCE.rglob("*.py"))
 PROTOCOLS = tuple(each.name for each in BUILT_IN)
 
 SMALL = {
-    *("message", "errors", "topics", "filters", "commands", "queue_spec", "traffic", "units"),
-    "declare",
+    *("borrowed", "commands", "declare", "errors", "filters", "message", "pcre", "queue_spec"),
+    *("topics", "traffic", "units"),
 }
 
 #: What every room of the pipeline may import besides the rooms below it.
-AROUND = {"config", "errors", "filters", "flight.requests", "spark", "topics", "units"}
+AROUND = {"borrowed", "config", "errors", "filters", "flight.requests", "spark", "topics", "units"}
 
 #: The rooms of the pipeline, each with those below it that it may import.
 ROOMS: dict[str, set[str]] = {
@@ -67,7 +68,7 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "flight": SMALL | {"broker.broker", "log.record", "log.embedded.file"},
-    "spark": {"errors", "units"},
+    "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{
         f"pipeline.{room}": AROUND | {f"pipeline.{each}" for each in below}
@@ -189,6 +190,82 @@ def is_pure(file: Path) -> bool:
 def test_protocols_do_no_io(file: Path) -> None:
     impure = sorted(IMPURE & {name.partition(".")[0] for name in imports(file)})
     assert not impure, f"{name_of(file)} imports {', '.join(impure)}"
+
+
+#: What other packages do not promise to keep, and the modules that may use it all the same.
+BORROWED: dict[str, set[str]] = {
+    r"\b_cy\b": {"pcre.py"},
+    r"\bwebsockets\.(speedups|utils)\b": {"protocols/websocket/masking.py"},
+    r"\b_jvm\b|_jsparkSession\b|\b_jsc\b|\b_gateway\b|_accumulatorServer|_active_spark_context": {
+        "spark/jvm.py"
+    },
+    r"\bpyspark\.sql\.utils\b": {"spark/jvm.py"},
+    r"\bpyspark\.sql\.pandas\b": {"spark/arrow_schemas.py"},
+    r"\bpyspark import daemon\b|transform_with_state_driver_worker": {"spark/daemon.py"},
+    r"\bpyspark\.pipelines\.\w|\bpyspark\.pipelines import\b": {
+        "pipeline/definitions/declarative.py",
+        "pipeline/definitions/connect.py",
+    },
+    r"\bpyspark\.sql\.connect\b": {"pipeline/definitions/connect.py"},
+    r"\bsetattr\((?!self\b)": {"pipeline/definitions/spark_names.py"},
+}
+#: Names that begin with an underscore and are documented all the same.
+DOCUMENTED = {"_exit", "_replace"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_what_others_do_not_promise_is_borrowed_in_one_place(file: Path) -> None:
+    text = file.read_text()
+    for marker, allowed in BORROWED.items():
+        found = re.search(marker, text)
+        assert found is None or name_of(file) in allowed, (
+            f"{name_of(file)} uses {found[0]}; only {', '.join(sorted(allowed))} may"
+        )
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if not file.name.endswith("_pb2.py")], ids=name_of
+)
+def test_private_names_of_others_are_left_alone(file: Path) -> None:
+    if any(name_of(file) in allowed for allowed in BORROWED.values()):
+        return
+    tree = ast.parse(file.read_text())
+    found = sorted(private_uses(tree) - private_definitions(tree) - DOCUMENTED)
+    assert not found, f"{name_of(file)} uses private names of others: {', '.join(found)}"
+
+
+def private_uses(tree: ast.AST) -> set[str]:
+    """Names with one underscore in front that are taken from a module or an object."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.name for alias in node.names)
+            names.update((node.module or "").split("."))
+        elif isinstance(node, ast.Import):
+            names.update(part for alias in node.names for part in alias.name.split("."))
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def private_definitions(tree: ast.AST) -> set[str]:
+    """Names that a file defines itself: functions, fields, and attributes of `self`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls"):
+            names.add(node.attr)
+    return names
+
+
+def test_private_names_are_found() -> None:
+    tree = ast.parse(
+        "from other import _inner\nimport some._deep\nthing._hidden\nself._own\nsuper()._own\n"
+    )
+    assert private_uses(tree) - private_definitions(tree) == {"_inner", "_deep", "_hidden"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)

@@ -62,7 +62,7 @@ def run(wanted: Iterable[Measure], stand: Stand, say: Callable[[str], None]) -> 
 
 
 def main(argv: list[str]) -> int:
-    from headwater.spark import session
+    from headwater.spark import java, session
 
     options = parse(argv)
     console = Console() if sys.stdout.isatty() else Console(width=180)
@@ -72,8 +72,7 @@ def main(argv: list[str]) -> int:
     wanted = [each for each in measures.ALL if not options.only or each.name in options.only]
     with work_directory(options.work) as work:
         spark = session("bench", f"local[{options.cores}]", work / "spark", driver_memory="2g")
-        java = spark._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
-        machine = report.machine(work) | {"spark": f"{spark.version}, Java {java}"}
+        machine = report.machine(work) | {"spark": f"{spark.version}, Java {java.chosen()}"}
         try:
             rows = run(wanted, Stand(Yard(work), work, spark, scale), console.print)
         finally:

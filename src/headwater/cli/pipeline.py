@@ -28,6 +28,8 @@ from headwater.cli.output import progress_bar, size_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from headwater.pipeline.care.upkeep import Done
     from headwater.pipeline.project.project import Project
     from headwater.pipeline.run.check import Report
@@ -53,6 +55,7 @@ def load(project: Path | None, servers: str | None = None) -> "Project":
 def session(project: "Project", master: str, app_name: str = "") -> Any:
     """A Spark session with the settings of a project."""
     from headwater.pipeline.run.runner import SETTINGS, configure
+    from headwater.spark import jvm
     from headwater.spark.session import session as spark_session
 
     given = {k: v for k, v in project.configuration.items() if k.startswith("spark.")}
@@ -60,9 +63,9 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
         spark = spark_session(
             app_name or project.name, master, project.storage / "spark", conf={**SETTINGS, **given}
         )
-    threading.Thread(target=_end_with, args=(spark,), name="java", daemon=True).start()
-    # It would print a traceback when Java is killed.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    java = jvm.java_process(spark)
+    threading.Thread(target=_end_with, args=(java,), name="java", daemon=True).start()
+    jvm.silence(spark)
     configure(spark, project)
     if not os.environ.get("HEADWATER_DEBUG"):
         # The command prints one line for a failure; Spark would print a hundred.
@@ -70,10 +73,10 @@ def session(project: "Project", master: str, app_name: str = "") -> Any:
     return spark
 
 
-def _end_with(spark: Any) -> None:
+def _end_with(java: "Popen[bytes]") -> None:
     """End this process with Spark's Java process, which may be killed or run out of memory: calls
     to it would wait for long. Nothing is lost, because a run may be killed at any moment."""
-    spark.sparkContext._gateway.proc.wait()
+    java.wait()
     common.complain("Spark's Java process has ended; run the command again to continue")
     os._exit(1)
 

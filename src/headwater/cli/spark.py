@@ -52,12 +52,12 @@ def shell(
 
     It is IPython where that is installed.
     """
+    from headwater.spark import java
     from headwater.spark.session import session
 
-    spark: Any = session("headwater shell", master)
-    java = spark._jvm.System.getProperty("java.version")
+    spark = session("headwater shell", master)
     example = "".join(f"    {line}\n" for line in EXAMPLE.format(servers=servers).splitlines())
-    print(BANNER.format(version=spark.version, java=java, example=example))
+    print(BANNER.format(version=spark.version, java=java.chosen(), example=example))
     try:
         _interact({"spark": spark})
     finally:

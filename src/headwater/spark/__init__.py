@@ -7,6 +7,8 @@
     session.py    a session with the settings that were measured
     java.py       the Java that Spark runs on
 
+    jvm.py, arrow_schemas.py, daemon.py   borrowed from PySpark, which does not promise to keep it
+
 Spark finds the format in the package `pyspark_headwater`. The broker imports nothing of all this.
 """
 

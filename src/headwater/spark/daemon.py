@@ -1,11 +1,17 @@
-"""Spark's daemon, which forks Python's workers, with fewer words.
+"""Spark's Python processes, with fewer words.
 
-A worker that waits for work finds its socket closed when Spark ends, or stops its query. Over TCP
-nobody notices. Over a Unix socket the daemon prints a traceback for each such worker, at the end of
-most programs, as if something had failed.
+Borrowed from PySpark: the module `pyspark.daemon`, run as it is but for the name `traceback` in it,
+and the name `print` in the module that plans stateful operators. No setting changes what they say:
 
-Sources are planned in forks of another daemon, which no setting of Spark changes: what runs there
-asks for the same with `quieten`.
+- A worker that waits for work finds its socket closed when Spark ends, or stops its query. Over TCP
+  nobody notices. Over a Unix socket the daemon, which forks the workers, prints a traceback for
+  each of them, at the end of most programs, as if something had failed.
+- Sources are planned in forks of another daemon, which no setting of Spark replaces: the code that
+  runs there asks for the same with `quieten`.
+- The process in which Spark asks for the columns of a state prints each of its steps.
+
+If the daemon changes, `main` says so and no worker starts. If only the words come another way, they
+are back, and nothing else is lost.
 """
 
 import sys
@@ -13,6 +19,10 @@ import traceback
 from types import SimpleNamespace
 
 from pyspark import daemon
+
+from headwater.borrowed import PYSPARK
+
+STATE_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
 def print_exc() -> None:
@@ -32,7 +42,21 @@ def quieten() -> None:
         vars(program)["traceback"] = _QUIET
 
 
+def quieten_state_worker() -> None:
+    """If this process is the one that plans stateful operators, let it work without words."""
+    worker = sys.modules.get(STATE_WORKER)
+    if worker is not None:
+        vars(worker)["print"] = lambda *_: None
+
+
+def check() -> None:
+    """Compare PySpark with what this module knows of it."""
+    PYSPARK.check_attributes("pyspark.daemon", daemon, "manager", "traceback")
+    PYSPARK.check_parameters("pyspark.daemon.manager", daemon.manager)
+
+
 def main() -> None:
+    check()
     vars(daemon)["traceback"] = _QUIET
     daemon.manager()
 

@@ -66,6 +66,12 @@ def version_of(java: str) -> int | None:
     return int(found[1]) if found and not said.returncode else None
 
 
+def chosen() -> int:
+    """The version of the Java that Spark runs on here, after `prepare`."""
+    home = os.environ.get("JAVA_HOME")
+    return _known(str(Path(home, "bin", "java")) if home else shutil.which("java") or "java")
+
+
 @functools.cache
 def _known(java: str) -> int:
     return version_of(java) or 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
-from headwater.spark import java
+from headwater.spark import java, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +52,12 @@ def session(
     or by name with `_` for `.`: `spark_ui_enabled=True`; `spark_` may be left out.
     """
     try:
-        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError:
         raise HeadwaterError(MISSING) from None
     given = _given(conf or {}, more)
     builder: Any = SparkSession.builder
-    if SparkContext._active_spark_context is None:
+    if not jvm.context_exists():
         home = _home(directory)
         version = java.prepare(home)
         _set_environment(master)

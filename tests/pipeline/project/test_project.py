@@ -85,6 +85,22 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, sentence
     assert sentence in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("", (None, None)),
+        ("catalog: lake\ndatabase: shop\n", ("lake", "shop")),
+        ("schema: shop\n", (None, "shop")),
+        ("catalog:\ndatabase: shop\nschema: other\n", (None, "shop")),
+    ],
+)
+def test_a_server_gets_catalog_and_database(
+    tmp_path: Path, written: str, found: tuple[str | None, str | None]
+) -> None:
+    loaded = project.load(write(tmp_path, f"name: a\nstorage: b\n{written}"))
+    assert (loaded.catalog, loaded.database) == found
+
+
 def test_without_a_project_there_is_advice(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="make a project with `headwater pipeline init DIR`"):
         project.load(tmp_path)

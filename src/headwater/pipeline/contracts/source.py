@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headwater.pipeline.contracts import reading, repeats
@@ -26,6 +25,7 @@ from headwater.pipeline.contracts.judge import (
 )
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.taskfiles.write import DIGEST, PIECES, FileReader, Rows, gathered
+from headwater.spark import arrow_schemas
 from headwater.spark.options import Source, parse
 from headwater.spark.source import BatchReader, Reader, StreamReader, schema
 
@@ -68,7 +68,7 @@ class Tables:
         return silver_schema(contract, self.evolutions[contract.name])
 
     def spark_schema(self, table: str) -> StructType:
-        return from_arrow_schema(self.schema(table))
+        return arrow_schemas.spark_schema(self.schema(table))
 
     def contract_of(self, table: str) -> Contract:
         return next(each for each in self.contracts if each.table == table)

@@ -1,7 +1,7 @@
 """Definitions become a graph: tables, views and sinks, and the flows that fill them.
 
 The files are those of Spark Declarative Pipelines (`from pyspark import pipelines as dp`). Spark's
-own runner sends what they define to a server; here the same decorators fill a `Registry`.
+own runner sends what they define to a server; here the same decorators fill a `GraphRegistry`.
 """
 
 import importlib.util
@@ -15,24 +15,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.pipelines.flow import AutoCdcFlow, Flow
-from pyspark.pipelines.graph_element_registry import (
+from headwater.errors import HeadwaterError
+from headwater.pipeline.definitions import declarative
+from headwater.pipeline.definitions.declarative import (
+    AutoCdcFlow,
+    Flow,
     GraphElementRegistry,
+    MaterializedView,
+    Output,
+    Sink,
+    StreamingTable,
+    TableOutput,
+    TemporaryView,
     graph_element_registration_context,
 )
-from pyspark.pipelines.output import MaterializedView, Output, Sink, StreamingTable, TemporaryView
-from pyspark.pipelines.output import Table as TableOutput
-
-from headwater.errors import HeadwaterError
 from headwater.pipeline.definitions.sql import statements
 from headwater.pipeline.taskfiles.declare import Direct
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-class Kind(Enum):
+class OutputKind(Enum):
     TABLE = "table"
     VIEW = "view"
     TEMPORARY = "temporary view"
@@ -40,14 +45,14 @@ class Kind(Enum):
 
 
 _KINDS = {
-    StreamingTable: Kind.TABLE,
-    MaterializedView: Kind.VIEW,
-    TemporaryView: Kind.TEMPORARY,
-    Sink: Kind.SINK,
+    StreamingTable: OutputKind.TABLE,
+    MaterializedView: OutputKind.VIEW,
+    TemporaryView: OutputKind.TEMPORARY,
+    Sink: OutputKind.SINK,
 }
 
 
-def kind_of(output: Output) -> Kind:
+def kind_of(output: Output) -> OutputKind:
     return _KINDS[type(output)]
 
 
@@ -56,7 +61,7 @@ class Node:
     """A table, view or sink, and what fills it."""
 
     name: str
-    kind: Kind
+    kind: OutputKind
     output: Output
     flows: list[Flow] = field(default_factory=list)
 
@@ -93,17 +98,17 @@ class Node:
 class Graph:
     nodes: dict[str, Node]
 
-    def of(self, *kinds: Kind) -> list[Node]:
+    def of(self, *kinds: OutputKind) -> list[Node]:
         return [node for node in self.nodes.values() if node.kind in kinds]
 
     def check(self) -> None:
         for node in self.nodes.values():
-            if not node.flows and node.kind is not Kind.SINK:
+            if not node.flows and node.kind is not OutputKind.SINK:
                 raise HeadwaterError(f"{node.place}: nothing flows into the table {node.name}")
 
 
-class Registry(GraphElementRegistry):
-    """What the decorators of `pyspark.pipelines` talk to."""
+class GraphRegistry(GraphElementRegistry):
+    """Collects what the decorators of `pyspark.pipelines` register."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -111,7 +116,7 @@ class Registry(GraphElementRegistry):
         self._flows: list[Flow] = []
 
     def register_output(self, output: Output) -> None:
-        name = plain(output.name)
+        name = unqualified(output.name)
         if name in self._nodes:
             raise HeadwaterError(f"{name} is defined twice, first in {self._nodes[name].place}")
         self._nodes[name] = Node(name, kind_of(output), output)
@@ -128,11 +133,11 @@ class Registry(GraphElementRegistry):
     def register_sql(self, sql_text: str, file_path: Path) -> None:
         for statement in statements(sql_text, file_path):
             self.register_output(statement.output)
-            self.register_flow(statement.flow(partial(self._spark.sql, statement.query)))
+            self.register_flow(statement.flow(partial(_run_query, self._spark, statement.query)))
 
     def graph(self) -> Graph:
         for flow in self._flows:
-            target = self._nodes.get(plain(flow.target))
+            target = self._nodes.get(unqualified(flow.target))
             if target is None:
                 raise HeadwaterError(
                     f"the flow {flow.name} goes to {flow.target}, which is not defined"
@@ -147,7 +152,7 @@ class Registry(GraphElementRegistry):
 
 def load(root: Path, files: Sequence[Path], spark: "SparkSession") -> Graph:
     """The graph that definition files make."""
-    registry = Registry(spark)
+    registry = GraphRegistry(spark)
     define(root, files, registry, spark)
     return registry.graph()
 
@@ -156,9 +161,10 @@ def define(
     root: Path, files: Sequence[Path], registry: GraphElementRegistry, spark: "SparkSession"
 ) -> None:
     """Run definition files, which register what they define."""
+    declarative.check()
     with _inside(root), graph_element_registration_context(registry):
         for file in files:
-            with _told(file.relative_to(root)):
+            with _located(file.relative_to(root)):
                 _load(file, root, registry, spark)
 
 
@@ -173,6 +179,11 @@ def _load(file: Path, root: Path, registry: GraphElementRegistry, spark: "SparkS
     spec.loader.exec_module(module)
 
 
+def _run_query(spark: "SparkSession", query: str) -> "DataFrame":
+    """`spark.sql` is looked up only now: it knows the project's names while a flow is evaluated."""
+    return spark.sql(query)
+
+
 @contextmanager
 def _inside(directory: Path) -> Iterator[None]:
     before = Path.cwd()
@@ -184,19 +195,19 @@ def _inside(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _located(file: Path) -> Iterator[None]:
     """Errors of a definition file, as one sentence with the line."""
     try:
         yield
     except SyntaxError as error:
         raise HeadwaterError(f"{file}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
-        raise HeadwaterError(f"{_place(file, error)}: {sentence(error)}") from error
+        raise HeadwaterError(f"{_place(file, error)}: {describe_error(error)}") from error
 
 
-def told(file: str, function: Callable[[], Any]) -> Any:
+def call_definition(file: str, function: Callable[[], Any]) -> Any:
     """Call what a definition file has defined; errors name the file and the line."""
-    with _told(Path(file)):
+    with _located(Path(file)):
         return function()
 
 
@@ -209,13 +220,13 @@ def _place(file: Path, error: Exception) -> str:
     return f"{file}, line {lines[-1]}" if lines else str(file)
 
 
-def sentence(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The first line of what an error says, with its kind unless it is one of ours."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else ""
     return first if isinstance(error, HeadwaterError) else f"{type(error).__name__}: {first}"
 
 
-def plain(name: str) -> str:
+def unqualified(name: str) -> str:
     """A name without its catalog and schema."""
     return name.replace("`", "").rpartition(".")[2]

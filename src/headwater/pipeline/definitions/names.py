@@ -2,7 +2,7 @@
 
 A name of the project is its table on disk, in batch or as a stream; any other name is Spark's
 business. A table that does not exist yet is empty, with the columns that its definition has. While
-`resolving` lasts, these understand the project's names:
+a definition is evaluated, these understand the project's names (spark_names.py says how):
 
     spark.table, spark.read.table          the rows of now
     spark.readStream.table                 the rows as they are added
@@ -19,13 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.definitions.graph import Graph, Kind, Node
-from headwater.pipeline.tables.store import Store
+from headwater.pipeline.definitions.graph import Graph, Node, OutputKind, unqualified
+from headwater.pipeline.definitions.spark_names import resolving
+from headwater.pipeline.tables.store import TableStore
+from headwater.spark import jvm
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +40,18 @@ class Evaluated:
 class Names:
     """The tables of a graph as data frames. Threads take turns."""
 
-    def __init__(self, spark: SparkSession, graph: Graph, store: Store) -> None:
+    def __init__(self, spark: SparkSession, graph: Graph, store: TableStore) -> None:
         self._spark, self._graph, self._store = spark, graph, store
         self._lock = threading.RLock()
         self._reads: list[set[str]] = []
         self._schemas: dict[str, StructType] = {}
         self._open: list[str] = []  # the definitions that are being evaluated, for circles
+        self._stream_reader: Callable[[], Any] | None = None
 
     def evaluate(self, function: Callable[[], DataFrame]) -> Evaluated:
-        with self._lock:
+        with self._lock, resolving(self):
             # A thread has no session of its own, and definitions ask for the active one.
-            jvm: Any = self._spark._jvm
-            jvm.SparkSession.setActiveSession(self._spark._jsparkSession)
+            jvm.activate(self._spark)
             self._reads.append(set())
             try:
                 frame = function()
@@ -60,22 +61,32 @@ class Names:
             finally:
                 self._reads.pop()
 
+    @contextmanager
+    def reading_streams_with(self, reader: Callable[[], Any]) -> Iterator[None]:
+        """Definitions get what `reader` makes in the place of `spark.readStream`."""
+        with self._lock:
+            self._stream_reader = reader
+            try:
+                yield
+            finally:
+                self._stream_reader = None
+
     def find(self, name: str) -> Node | None:
         """The node of that name, which may be qualified or quoted."""
-        return self._graph.nodes.get(name.replace("`", "").rpartition(".")[2])
+        return self._graph.nodes.get(unqualified(name))
 
     def batch(self, node: Node) -> DataFrame:
         with self._lock:
-            if node.kind is Kind.TEMPORARY:
+            if node.kind is OutputKind.TEMPORARY:
                 return self._view(node)
             self._note(node.name)
             return self._store.batch(node.name, self.schema(node))
 
     def stream(self, node: Node) -> DataFrame:
         with self._lock:
-            if node.kind is Kind.TEMPORARY:
+            if node.kind is OutputKind.TEMPORARY:
                 return self._view(node)
-            if node.kind is Kind.VIEW or node.keys:
+            if node.kind is OutputKind.VIEW or node.keys:
                 raise HeadwaterError(
                     f"rows of {node.name} are replaced, so it cannot be read as a stream: read it "
                     "in batch, in a materialized view"
@@ -124,53 +135,28 @@ class Names:
         finally:
             self._open.pop()
 
-    # SQL
+    # What Spark's readers ask
 
-    def prepare(self, text: str) -> str:
-        """Make the names in a statement known to Spark; returns the statement to run."""
+    def batch_table(self, name: str) -> DataFrame | None:
+        node = self.find(name)
+        return None if node is None else self.batch(node)
+
+    def stream_table(self, name: str) -> DataFrame | None:
+        node = self.find(name)
+        return None if node is None else self.stream(node)
+
+    def stream_reader(self) -> Any | None:
+        return None if self._stream_reader is None else self._stream_reader()
+
+    def prepare(self, statement: str) -> str:
         for name, node in self._graph.nodes.items():
-            if node.kind is Kind.SINK or not re.search(rf"\b{re.escape(name)}\b", text):
+            if node.kind is OutputKind.SINK or not re.search(rf"\b{re.escape(name)}\b", statement):
                 continue
             quoted = rf"(?:[\w.`]+\.)?`?{re.escape(name)}`?"
             streamed = re.compile(rf"\bSTREAM(?:\s*\(\s*{quoted}\s*\)|\s+{quoted})", re.IGNORECASE)
-            text, count = streamed.subn(f"__stream_{name} AS {name}", text)
+            statement, count = streamed.subn(f"__stream_{name} AS {name}", statement)
             if count:
                 self.stream(node).createOrReplaceTempView(f"__stream_{name}")
-            if re.search(rf"(?<!__stream_)(?<!AS )\b{re.escape(name)}\b", text):
+            if re.search(rf"(?<!__stream_)(?<!AS )\b{re.escape(name)}\b", statement):
                 self.batch(node).createOrReplaceTempView(name)
-        return text
-
-
-@contextmanager
-def resolving(names: Names) -> Iterator[None]:
-    """Let Spark's readers know the names of the project."""
-    patches = [
-        (SparkSession, "table", names.batch),
-        (DataFrameReader, "table", names.batch),
-        (DataStreamReader, "table", names.stream),
-    ]
-    before = [(kind, method, getattr(kind, method)) for kind, method, _ in patches]
-    sql = SparkSession.sql
-    for kind, method, resolve in patches:
-        setattr(kind, method, _resolved(names, resolve, getattr(kind, method)))
-
-    def prepared(self: SparkSession, sqlQuery: str, *args: Any, **more: Any) -> DataFrame:
-        with names._lock:
-            return sql(self, names.prepare(sqlQuery), *args, **more)
-
-    setattr(SparkSession, "sql", prepared)  # noqa: B010
-    try:
-        yield
-    finally:
-        for kind, method, original in [*before, (SparkSession, "sql", sql)]:
-            setattr(kind, method, original)
-
-
-def _resolved(
-    names: Names, resolve: Callable[[Node], DataFrame], original: Callable[..., DataFrame]
-) -> Callable[..., DataFrame]:
-    def table(self: Any, tableName: str) -> DataFrame:
-        node = names.find(tableName)
-        return original(self, tableName) if node is None else resolve(node)
-
-    return table
+        return statement

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.pipelines.flow import Flow
-from pyspark.pipelines.output import MaterializedView, Output, StreamingTable, TemporaryView
-from pyspark.pipelines.source_code_location import SourceCodeLocation
-
 from headwater.errors import HeadwaterError
+from headwater.pipeline.definitions.declarative import (
+    Flow,
+    MaterializedView,
+    Output,
+    SourceCodeLocation,
+    StreamingTable,
+    TemporaryView,
+)
 
 _CREATE = re.compile(
     r"\s*CREATE\s+(?:OR\s+REFRESH\s+)?(STREAMING\s+TABLE|MATERIALIZED\s+VIEW|TEMPORARY\s+VIEW)\s+"
@@ -38,8 +42,13 @@ class Statement:
     query: str
 
     def flow(self, function: Callable[[], Any]) -> Flow:
-        name, place = self.output.name, self.output.source_code_location
-        return Flow(name, name, {}, place, function)
+        return Flow(
+            name=self.output.name,
+            target=self.output.name,
+            spark_conf={},
+            source_code_location=self.output.source_code_location,
+            func=function,
+        )
 
 
 def statements(text: str, file: Path) -> Iterator[Statement]:
@@ -50,20 +59,21 @@ def statements(text: str, file: Path) -> Iterator[Statement]:
                 f"{file}, line {line}: only CREATE STREAMING TABLE, CREATE MATERIALIZED VIEW and "
                 "CREATE TEMPORARY VIEW, each with AS and a query, can be in a definition file"
             )
-        yield Statement(_output(found, SourceCodeLocation(str(file), line)), found["query"])
+        place = SourceCodeLocation(filename=str(file), line_number=line)
+        yield Statement(_output(found, place), found["query"])
 
 
 def _output(found: re.Match[str], place: SourceCodeLocation) -> Output:
     kind, name, clauses = found[1].split()[0].upper(), found[2], found["clauses"]
     if kind == "TEMPORARY":
-        return TemporaryView(name, None, place)
+        return TemporaryView(name=name, comment=None, source_code_location=place)
     columns = _PARTITIONED.search(clauses)
     properties = _PROPERTIES.search(clauses)
     made = StreamingTable if kind == "STREAMING" else MaterializedView
     return made(
-        name,
-        None,
-        place,
+        name=name,
+        comment=None,
+        source_code_location=place,
         table_properties=dict(_PROPERTY.findall(properties[1])) if properties else {},
         partition_cols=[each.strip(" `") for each in columns[1].split(",")] if columns else None,
         cluster_by=None,

@@ -4,7 +4,6 @@ Each call of the state is a message to Spark and back, so there are as few as po
 set when a session begins, and when it expires while the session goes on, it is set anew.
 """
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +12,12 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from headwater.pipeline.gold.sessions import SPANS, Limits, joined
+from headwater.spark import daemon
 
 _TIMES = ("first_seen", "last_seen")
 
-# The process in which Spark asks for the columns of the state prints what it does at each step, as
-# if someone had asked. It imports this file early.
-_WORKER = sys.modules.get("pyspark.sql.streaming.transform_with_state_driver_worker")
-if _WORKER is not None:
-    vars(_WORKER)["print"] = lambda *_: None
+# The process in which Spark asks for the columns of the state imports this file early.
+daemon.quieten_state_worker()
 
 
 class Sessions(StatefulProcessor):

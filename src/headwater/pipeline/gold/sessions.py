@@ -107,7 +107,7 @@ def seconds(spark: "SparkSession", name: str, default: float) -> float:
 
 def rows(spans: "DataFrame", limits: Limits) -> "DataFrame":
     """The table, from a stream of spans (see `condensed`)."""
-    from pyspark.sql.utils import is_remote
+    from headwater.spark.jvm import is_remote
 
     return (
         spans.withWatermark("until", WATERMARK)

@@ -42,6 +42,9 @@ class Project:
     storage: Path
     includes: tuple[str, ...]
     configuration: Mapping[str, str]
+    #: Where a Spark Connect server keeps the tables; its own default if None.
+    catalog: str | None = None
+    database: str | None = None
 
     @property
     def root(self) -> Path:
@@ -112,6 +115,9 @@ def load(directory: Path | None = None, servers: str | None = None) -> Project:
         storage=storage,
         includes=reader.includes(top.get("libraries")),
         configuration=configuration,
+        catalog=reader.optional_text(top, "catalog"),
+        # Spark knows both words, and this order.
+        database=reader.optional_text(top, "database") or reader.optional_text(top, "schema"),
     )
 
 
@@ -173,6 +179,10 @@ class _Reader:
         if not isinstance(node, yaml.ScalarNode) or not str(node.value).strip():
             self.fail(node, f'"{what}" must be a text')
         return str(node.value)
+
+    def optional_text(self, nodes: dict[str, Any], key: str) -> str | None:
+        node = nodes.get(key)
+        return None if node is None or node.tag.endswith(":null") else self.text(node, key)
 
     def configuration(self, node: Any) -> dict[str, str]:
         if node is None:

@@ -6,8 +6,6 @@ state from record to record cannot be run on a part of the log; such a table is 
 """
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.pipeline.care.retention import kept_from
 from headwater.pipeline.contracts.source import NAME as CONTRACTS
-from headwater.pipeline.definitions.graph import Kind, Node
+from headwater.pipeline.definitions.graph import Node, OutputKind
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT, OFFSETS
 from headwater.pipeline.project.project import Project
@@ -54,7 +52,7 @@ def backfill(
     """Fill a table. `start` and `end` are offsets or times; without them, all of the log."""
     with only_runner(project), opened(spark, project) as (graph, names, store):
         node = graph.nodes.get(name)
-        if node is None or node.kind is not Kind.TABLE or not store.ours:
+        if node is None or node.kind is not OutputKind.TABLE or not store.ours:
             raise HeadwaterError(f"{name} is no table of this project that can be filled")
         broker = broker_of(spark)
         log = broker.log()
@@ -99,20 +97,20 @@ def _fill(table: Table, audits: Table, node: Node, rows: DataFrame) -> int:
 
 def _rows(node: Node, names: Names, spark: SparkSession, start: int, end: int) -> DataFrame:
     """What the definition makes of the records of a range."""
-    with _in_batch(spark, names, start, end):
-        try:
+    try:
+        with names.reading_streams_with(lambda: _RangeReader(spark, names, start, end)):
             frame = names.evaluate(node.flows[0].func).frame
-            frame.schema  # noqa: B018  (analysed only now)
-        except AnalysisException as error:
-            raise HeadwaterError(
-                f"{node.name} cannot be computed from a part of the log "
-                f"({str(error).splitlines()[0][:120]}): rebuild it with "
-                f"`headwater pipeline run --full-refresh {node.name}`"
-            ) from None
+        frame.schema  # noqa: B018  (analysed only now)
+    except AnalysisException as error:
+        raise HeadwaterError(
+            f"{node.name} cannot be computed from a part of the log "
+            f"({str(error).splitlines()[0][:120]}): rebuild it with "
+            f"`headwater pipeline run --full-refresh {node.name}`"
+        ) from None
     return frame
 
 
-class _Reader:
+class _RangeReader:
     """Takes the place of `spark.readStream`, and reads a range in batch."""
 
     def __init__(self, spark: SparkSession, names: Names, start: int, end: int) -> None:
@@ -120,22 +118,22 @@ class _Reader:
         self._names, self._start, self._end = names, start, end
         self._ours = False
 
-    def format(self, source: str) -> "_Reader":
+    def format(self, source: str) -> "_RangeReader":
         self._ours = source in _SOURCES
         self._reader = self._reader.format(source)
         return self
 
-    def option(self, key: str, value: Any) -> "_Reader":
+    def option(self, key: str, value: Any) -> "_RangeReader":
         if key.lower() not in _STREAMING:
             self._reader = self._reader.option(key, value)
         return self
 
-    def options(self, **options: Any) -> "_Reader":
+    def options(self, **options: Any) -> "_RangeReader":
         for key, value in options.items():
             self.option(key, value)
         return self
 
-    def schema(self, schema: Any) -> "_Reader":
+    def schema(self, schema: Any) -> "_RangeReader":
         self._reader = self._reader.schema(schema)
         return self
 
@@ -156,15 +154,3 @@ class _Reader:
         if column is None:
             raise HeadwaterError(f"rows of {name} do not say which record they came from")
         return rows.where(f"`{column}` >= {self._start} AND `{column}` < {self._end}")
-
-
-@contextmanager
-def _in_batch(spark: SparkSession, names: Names, start: int, end: int) -> Iterator[None]:
-    kept = SparkSession.readStream
-    setattr(  # noqa: B010
-        SparkSession, "readStream", property(lambda _: _Reader(spark, names, start, end))
-    )
-    try:
-        yield
-    finally:
-        setattr(SparkSession, "readStream", kept)  # noqa: B010

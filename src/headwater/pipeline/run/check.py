@@ -5,7 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.project.project import Project
@@ -30,7 +36,7 @@ def check(project: Project, spark: "SparkSession") -> Report:
                 _check(node, names, report)
             _check_names(graph, report)
     except Exception as error:
-        report.errors.append(sentence(error))
+        report.errors.append(describe_error(error))
     return report
 
 
@@ -52,16 +58,16 @@ def _check(node: Node, names: Names, report: Report) -> None:
     for flow in node.flows:
         try:
             file = Path(flow.source_code_location.filename).name
-            found = told(file, partial(names.evaluate, flow.func))
+            found = call_definition(file, partial(names.evaluate, flow.func))
             streaming = found.frame.isStreaming
-            if node.kind in (Kind.TABLE, Kind.SINK) and not streaming:
+            if node.kind in (OutputKind.TABLE, OutputKind.SINK) and not streaming:
                 report.errors.append(f"{node.place}: {node.name} has to be a stream")
-            if node.kind is Kind.VIEW and streaming:
+            if node.kind is OutputKind.VIEW and streaming:
                 report.errors.append(f"{node.place}: {node.name} has to be read in batch")
             inputs |= found.inputs
             columns = [f"{each.name} {each.dataType.simpleString()}" for each in found.frame.schema]
         except Exception as error:
-            report.errors.append(sentence(error))
+            report.errors.append(describe_error(error))
     for key in [*node.keys, *node.partition_by]:
         if columns and key not in {each.split(" ")[0] for each in columns}:
             report.errors.append(f"{node.place}: {node.name} has no column {key}")

@@ -15,18 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.pipelines.flow import Flow
-from pyspark.pipelines.output import Sink
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline import publish
-from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
+from headwater.pipeline.definitions.declarative import Flow, Sink
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.run.state import State, now
 from headwater.pipeline.tables.commit_result import Written
 from headwater.pipeline.tables.delta import Table
-from headwater.pipeline.tables.store import Store
+from headwater.pipeline.tables.store import TableStore
 from headwater.pipeline.taskfiles.declare import Direct
 
 if TYPE_CHECKING:
@@ -74,7 +79,7 @@ class Plan:
 def plans(graph: Graph, directly: bool = True) -> list[Plan]:
     """The streaming queries of a graph."""
     found: dict[str, Plan] = {}
-    for node in graph.of(Kind.TABLE, Kind.SINK):
+    for node in graph.of(OutputKind.TABLE, OutputKind.SINK):
         if directly and node.direct is not None:
             key = node.direct.key
             others = found[key].nodes if key in found else ()
@@ -90,7 +95,7 @@ class Query:
     """A plan that runs."""
 
     def __init__(
-        self, plan: Plan, names: Names, store: Store, checkpoints: Path, state: State
+        self, plan: Plan, names: Names, store: TableStore, checkpoints: Path, state: State
     ) -> None:
         self.plan = plan
         self._names, self._store, self._state = names, store, state
@@ -124,7 +129,7 @@ class Query:
         flow, direct = self.plan.flow, self.plan.direct
         function = flow.func if direct is None else partial(direct.stream, self._store.directory)
         file = flow.source_code_location.filename
-        found = told(Path(file).name, lambda: self._names.evaluate(function))
+        found = call_definition(Path(file).name, lambda: self._names.evaluate(function))
         self.inputs = found.inputs
         frame: DataFrame = found.frame
         if not frame.isStreaming:
@@ -233,7 +238,7 @@ class Query:
         error = self.running.exception()
         if error is None:
             return None
-        return sentence(self._error) if self._error is not None else first_line(str(error))
+        return describe_error(self._error) if self._error is not None else first_line(str(error))
 
     def end_offsets(self) -> list[dict[str, Any]]:
         """Where its sources were read to."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.definitions.graph import Kind, define, kind_of, plain
+from headwater.pipeline.definitions.graph import OutputKind, define, unqualified
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.run import state as states
 from headwater.pipeline.run.queries import first_line
@@ -100,8 +100,7 @@ class Server:
 
     def __init__(self, spark: "SparkSession", project: Project) -> None:
         self.spark, self._project = spark, project
-        self._client: Any = spark.client
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, OutputKind] = {}
         self._graph = self._create()
         self._define()
 
@@ -112,12 +111,11 @@ class Server:
         self._define()
 
     def _create(self) -> str:
-        from pyspark.pipelines.cli import load_pipeline_spec
-        from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
+        from headwater.pipeline.definitions import connect
 
-        spec = load_pipeline_spec(self._project.file)
-        settings = self._settings(self._project)
-        return create_dataflow_graph(self.spark, spec.catalog, spec.database, settings)
+        project = self._project
+        settings = self._settings(project)
+        return connect.create_graph(self.spark, project.catalog, project.database, settings)
 
     def _settings(self, project: Project) -> dict[str, str]:
         """Those that may be set on a server that runs."""
@@ -129,17 +127,13 @@ class Server:
         }
 
     def _define(self) -> None:
-        from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
-        from pyspark.pipelines.block_session_mutations import block_session_mutations
+        from headwater.pipeline.definitions import connect
 
         root, files = self._project.root, self._project.definitions()
         if not files:
             raise HeadwaterError(f"there are no definitions in {root}: {self._project.includes}")
-        registry = _registry(self.spark, self._graph, self.kinds)
-        with (
-            add_pipeline_analysis_context(self.spark, self._graph, flow_name=None),
-            block_session_mutations(),
-        ):
+        registry = connect.ServerRegistry(self.spark, self._graph, self.kinds)
+        with connect.defining(self.spark, self._graph):
             define(root, files, registry, self.spark)
 
     def check(self) -> None:
@@ -150,22 +144,14 @@ class Server:
     def events(self, refresh: Sequence[str] | None, dry: bool = False) -> Iterator[Event]:
         """One run. `refresh`: tables that are rebuilt; all of them if it is empty."""
         from pyspark.errors import PySparkException
-        from pyspark.pipelines.spark_connect_pipeline import start_run
 
-        answers = start_run(
-            self.spark,
-            self._graph,
-            full_refresh=refresh,
-            full_refresh_all=refresh is not None and not refresh,
-            refresh=None,
-            dry=dry,
-            storage=self._project.storage.as_uri(),
-        )
+        from headwater.pipeline.definitions import connect
+
+        storage = self._project.storage.as_uri()
         failed = None
         try:
-            for answer in answers:
-                found = answer.get("pipeline_event_result")
-                event = event_of(found.event.message) if found is not None else None
+            for message in connect.run_events(self.spark, self._graph, refresh, dry, storage):
+                event = event_of(message)
                 if event is not None:
                     failed = event if event.phase == "failed" else failed
                     yield event
@@ -173,33 +159,16 @@ class Server:
             if failed is None or failed.error is None:
                 raise
             # What was said about the flow says more than what is said about the run.
-            raise HeadwaterError(f"{plain(failed.flow)}: {failed.error}") from None
+            raise HeadwaterError(f"{unqualified(failed.flow)}: {failed.error}") from None
 
     def rows(self, table: str) -> int:
         return self.spark.table(table).count()
 
     def drop(self) -> None:
         """Forget the graph. A run of it ends."""
-        import pyspark.sql.connect.proto as messages
+        from headwater.pipeline.definitions import connect
 
-        command = messages.Command()
-        command.pipeline_command.drop_dataflow_graph.dataflow_graph_id = self._graph
-        self._client.execute_command(command)
-
-
-def _registry(spark: "SparkSession", graph: str, kinds: dict[str, Kind]) -> Any:
-    """Sends definitions to the server, and notes in `kinds` what they are of."""
-    from pyspark.pipelines.output import Output
-    from pyspark.pipelines.spark_connect_graph_element_registry import (
-        SparkConnectGraphElementRegistry,
-    )
-
-    class Registry(SparkConnectGraphElementRegistry):
-        def register_output(self, output: Output) -> None:
-            kinds[plain(output.name)] = kind_of(output)
-            super().register_output(output)
-
-    return Registry(spark, graph)
+        connect.drop_graph(self.spark, self._graph)
 
 
 @contextmanager
@@ -221,12 +190,11 @@ def connected(address: str, project: Project) -> Iterator[Server]:
 def _session(address: str, name: str) -> "SparkSession":
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    from headwater.pipeline.definitions import connect
 
     try:
-        host, _, port = DefaultChannelBuilder(address).endpoint.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        socket.create_connection(connect.endpoint(address), _CONNECT_SECONDS).close()
     except (PySparkException, ValueError):
         raise HeadwaterError(
             f"--remote must be an address such as sc://localhost:15002, not {address}"
@@ -237,7 +205,7 @@ def _session(address: str, name: str) -> "SparkSession":
         ) from None
     builder: Any = SparkSession.builder
     spark: SparkSession = builder.appName(name).remote(address).getOrCreate()
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+    connect.limit_retries(spark, _RETRIES)
     return spark
 
 
@@ -313,11 +281,11 @@ class RemoteRunner:
         elif errors:
             raise errors[0]
 
-    def _note(self, event: Event, kinds: dict[str, Kind]) -> None:
-        name = plain(event.flow)
+    def _note(self, event: Event, kinds: dict[str, OutputKind]) -> None:
+        name = unqualified(event.flow)
         if name not in self._flows:
             self._flows[name] = event.flow
-            self.state.add(TableState(name, kinds.get(name, Kind.TABLE).value, name))
+            self.state.add(TableState(name, kinds.get(name, OutputKind.TABLE).value, name))
         self.state.set([name], state=event.phase, error=event.error)
 
     def _count(self, server: Server) -> None:
@@ -328,7 +296,7 @@ class RemoteRunner:
         for name, flow in self._flows.items():
             with contextlib.suppress(Exception):  # it is no table, or the next run will tell
                 self.state.set([name], batch=self._runs, last_batch=now())
-                if server.kinds.get(name) is not Kind.SINK:
+                if server.kinds.get(name) is not OutputKind.SINK:
                     self.state.set([name], rows=server.rows(flow))
         took = time.monotonic() - started
         self._count_at = time.monotonic() + took / _COUNTING_SHARE

@@ -25,8 +25,8 @@ from py4j.protocol import Py4JNetworkError
 from headwater.errors import HeadwaterError
 from headwater.pipeline.care import retention
 from headwater.pipeline.care.upkeep import Upkeep
-from headwater.pipeline.definitions.graph import Graph, Kind, load, sentence
-from headwater.pipeline.definitions.names import Names, resolving
+from headwater.pipeline.definitions.graph import Graph, OutputKind, describe_error, load
+from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.project.settings import PREFIX
 from headwater.pipeline.publish import broker_of
@@ -36,7 +36,7 @@ from headwater.pipeline.run.report import Reporter, View
 from headwater.pipeline.run.state import State, TableState
 from headwater.pipeline.run.views import Views
 from headwater.pipeline.tables.delta_source import TableReader
-from headwater.pipeline.tables.store import Store
+from headwater.pipeline.tables.store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,18 +93,15 @@ def only_runner(project: Project) -> Iterator[None]:
 
 
 @contextmanager
-def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Names, Store]]:
-    """The definitions of a project, loaded, with names that resolve."""
+def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Names, TableStore]]:
+    """The definitions of a project, its names and its tables."""
     configure(spark, project)
-    store = Store(spark, project.tables, project.setting("format", "delta-rs"))
+    store = TableStore(spark, project.tables, project.setting("format", "delta-rs"))
     files = project.definitions()
     if not files:
         raise HeadwaterError(f"there are no definitions in {project.root}: {project.includes}")
-    graph = Graph({})
-    names = Names(spark, graph, store)
-    with resolving(names):
-        graph.nodes.update(load(project.root, files, spark).nodes)
-        yield graph, names, store
+    graph = load(project.root, files, spark)
+    yield graph, Names(spark, graph, store), store
 
 
 class Watched:
@@ -161,7 +158,7 @@ class Runner:
 
     # Before
 
-    def _prepare(self, graph: Graph, names: Names, store: Store) -> None:
+    def _prepare(self, graph: Graph, names: Names, store: TableStore) -> None:
         made = [
             Query(plan, names, store, self.project.checkpoints, self.state)
             for plan in plans(graph, directly=store.ours)
@@ -172,13 +169,13 @@ class Runner:
             for node in query.plan.nodes:
                 self.state.add(TableState(node.name, node.kind.value, query.plan.name))
         for name in self._views.names:
-            self.state.add(TableState(name, Kind.VIEW.value, name))
+            self.state.add(TableState(name, OutputKind.VIEW.value, name))
         self._store = store
 
-    def _count_rows(self, store: Store) -> None:
+    def _count_rows(self, store: TableStore) -> None:
         for each in self.state.as_dict()["tables"]:
             table = store.table(each["name"])
-            if store.ours and each["kind"] != Kind.SINK.value and table.exists:
+            if store.ours and each["kind"] != OutputKind.SINK.value and table.exists:
                 self.state.set([each["name"]], rows=sum(file.rows for file in table.files()))
 
     def _drop(self, graph: Graph, wanted: Sequence[str]) -> None:
@@ -232,7 +229,7 @@ class Runner:
             watched.query.plan_ahead()
         except Exception as error:  # a definition that is wrong does not get better
             watched.failures = TRIES - 1
-            self._failed(watched, sentence(error))
+            self._failed(watched, describe_error(error))
         return not watched.ended
 
     def _ready(self, left: list[Watched]) -> list[Watched]:
@@ -248,7 +245,7 @@ class Runner:
             try:
                 watched.query.start(self.once)
             except Exception as error:
-                self._failed(watched, sentence(error))
+                self._failed(watched, describe_error(error))
             if watched is wave[0] and len(wave) > 1:
                 self._give_head_start(watched.query)
 

@@ -5,11 +5,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
+from headwater.pipeline.definitions.graph import (
+    Graph,
+    Node,
+    OutputKind,
+    call_definition,
+    describe_error,
+)
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.run.state import State
 from headwater.pipeline.tables.commit_result import Written
-from headwater.pipeline.tables.store import Store
+from headwater.pipeline.tables.store import TableStore
 from headwater.units import parse_duration
 
 #: How often a view is computed anew, unless its property headwater.trigger says otherwise.
@@ -34,12 +40,12 @@ class Views:
         self,
         graph: Graph,
         names: Names,
-        store: Store,
+        store: TableStore,
         state: State,
         directory: Path,
         log_end: Callable[[], int],
     ) -> None:
-        self._nodes = graph.of(Kind.VIEW)
+        self._nodes = graph.of(OutputKind.VIEW)
         self._names, self._store, self._state = names, store, state
         self._file, self._log_end = directory / _FILE, log_end
         self._seen: dict[str, Versions] = self._load()
@@ -73,12 +79,12 @@ class Views:
             self._compute(node)
             self._state.set([node.name], state="waiting", error=None)
         except Exception as error:  # one view does not stop the others
-            self._state.set([node.name], state="failed", error=sentence(error))
+            self._state.set([node.name], state="failed", error=describe_error(error))
 
     def _compute(self, node: Node) -> None:
         flow = node.flows[0]
         file = Path(flow.source_code_location.filename).name
-        found = told(file, lambda: self._names.evaluate(flow.func))
+        found = call_definition(file, lambda: self._names.evaluate(flow.func))
         self._inputs[node.name] = found.inputs
         versions = self._versions(found.inputs)
         if self._store.ours:

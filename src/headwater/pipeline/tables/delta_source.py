@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -37,6 +36,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS
 from headwater.pipeline.tables.stored import File, files_of
+from headwater.spark.arrow_schemas import arrow_schema
 
 NAME = "headwater_table"
 #: How many rows a micro-batch has, unless one file has more.
@@ -113,7 +113,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of some files, as record batches. Runs in a task."""
         if isinstance(partition, Files):
-            wanted = to_arrow_schema(self._schema, timezone="UTC", prefers_large_types=False)
+            wanted = arrow_schema(self._schema)
             for file in partition.files:
                 yield from _rows_of(file, wanted)
 

@@ -7,6 +7,7 @@
 The others than `delta-rs` are Spark's own sinks, with what these promise.
 """
 
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
 
 OURS = "delta-rs"
 FORMATS = (OURS, "delta", "iceberg", "parquet")
+#: What Spark says where a format is missing, or made for another Spark.
+_NO_FORMAT = ("DATA_SOURCE_NOT_FOUND", "INCOMPATIBLE_DATASOURCE_REGISTER")
 
 
-class Store:
+class TableStore:
     """The tables of a project."""
 
     def __init__(self, spark: "SparkSession", directory: Path, kind: str = OURS) -> None:
         self.spark, self.directory, self.format = spark, directory, kind
         if kind != OURS:
-            _check(spark, kind)
+            _check_format(spark, directory, kind)
 
     @property
     def ours(self) -> bool:
@@ -80,14 +83,15 @@ class Store:
         return reader.load()  # type: ignore[no-any-return]
 
 
-def _check(spark: Any, kind: str) -> None:
-    """Spark finds formats when they are used, which is late; and says so in many words."""
-    conf = spark._jsparkSession.sessionState().conf()
-    sources = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource
+def _check_format(spark: "SparkSession", directory: Path, kind: str) -> None:
+    """Spark finds formats when they are used, which is late; and says so in many words.
+
+    So a table that does not exist is read: either the format is missing, or the table is."""
     try:
-        sources.lookupDataSource(kind, conf)
-    except Exception:
-        raise HeadwaterError(
-            f"headwater.format is {kind}, but this Spark has no such format: add its jar with "
-            f"spark.jars.packages in the project's configuration, or set it to {OURS}"
-        ) from None
+        spark.read.format(kind).load(str(directory / f"no-table-{uuid.uuid4()}"))
+    except Exception as error:
+        if any(each in str(error) for each in _NO_FORMAT):
+            raise HeadwaterError(
+                f"headwater.format is {kind}, but this Spark has no such format: add its jar with "
+                f"spark.jars.packages in the project's configuration, or set it to {OURS}"
+            ) from None

@@ -15,11 +15,7 @@ from struct import Struct, iter_unpack
 
 from headwater.errors import HeadwaterError
 from headwater.protocols.base import Intake, alike, with_headers
-
-try:
-    from websockets.speedups import apply_mask
-except ImportError:  # where the package has no compiled part
-    from websockets.utils import apply_mask
+from headwater.protocols.websocket.masking import apply_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 FIN, MASK = 0x80, 0x80

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headwater.pipeline.audit import checksum
-from headwater.pipeline.tables.parquet import footer_bounds, plain
+from headwater.pipeline.tables.parquet import footer_bounds, with_usual_types
 from headwater.pipeline.tables.spark_parquet import PlainTable
 from headwater.pipeline.tables.stored import File, StoredTable
 
@@ -17,7 +17,7 @@ _READ_ROWS = 32_768
 def file_batches(file: File, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
     with pq.ParquetFile(file.path) as source:
         for batch in source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False):
-            yield plain(batch)
+            yield with_usual_types(batch)
 
 
 def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset") -> list[File]:

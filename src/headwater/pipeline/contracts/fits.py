@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from headwater.pipeline.contracts.columns import checked, finite, parsed_type
-from headwater.pipeline.contracts.evolution import Column
+from headwater.pipeline.contracts.evolution import EvolvedColumn
 from headwater.pipeline.contracts.model import Contract, Field, Unknown
 
 #: A number that is too long for checks.py has so many digits in a row; a short record has no such.
@@ -44,7 +44,7 @@ class Unreadable(Exception):
 class Fits:
     """Finds the records of one contract that certainly fit."""
 
-    def __init__(self, contract: Contract, columns: Sequence[Column]) -> None:
+    def __init__(self, contract: Contract, columns: Sequence[EvolvedColumn]) -> None:
         self._contract = contract
         kinds = {each.kind.innermost.name for each in _every(contract.fields)}
         # What is left out of a struct would be read without all the checks.

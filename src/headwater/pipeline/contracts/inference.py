@@ -35,15 +35,15 @@ _MILLISECONDS = range(10**12, 10**13)
 
 
 @dataclass
-class Seen:
+class FieldSample:
     """What was found in one field."""
 
     count: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     low: Any = None
     high: Any = None
-    inside: dict[str, "Seen"] = field(default_factory=dict)
-    items: "Seen | None" = None
+    inside: dict[str, "FieldSample"] = field(default_factory=dict)
+    items: "FieldSample | None" = None
 
     def add(self, value: Any) -> None:
         self.count += 1
@@ -52,7 +52,7 @@ class Seen:
         if isinstance(value, dict):
             _add_members(self.inside, value)
         elif isinstance(value, list):
-            self.items = self.items or Seen()
+            self.items = self.items or FieldSample()
             for each in value[:MOST_FIELDS]:
                 self.items.add(each)
         elif kind in ("long", "double"):
@@ -79,10 +79,10 @@ class Seen:
         return None
 
 
-def _add_members(members: dict[str, Seen], value: dict[str, Any]) -> None:
+def _add_members(members: dict[str, FieldSample], value: dict[str, Any]) -> None:
     for name, each in value.items():
         if name in members or len(members) < MOST_FIELDS:
-            members.setdefault(name, Seen()).add(each)
+            members.setdefault(name, FieldSample()).add(each)
 
 
 def kind_of(value: Any) -> str:
@@ -106,7 +106,7 @@ class Sample:
     topic: str
     records: int
     objects: int
-    fields: dict[str, Seen]
+    fields: dict[str, FieldSample]
 
 
 def sample(
@@ -118,7 +118,7 @@ def sample(
 
 
 def summed(topic: str, values: Iterable[bytes]) -> Sample:
-    members: dict[str, Seen] = {}
+    members: dict[str, FieldSample] = {}
     records = objects = 0
     for value in values:
         records += 1
@@ -209,18 +209,18 @@ def _guesses(found: Sample) -> Iterator[str]:
         yield "future: 5m"
 
 
-def _time_guess(fields: dict[str, Seen]) -> str | None:
+def _time_guess(fields: dict[str, FieldSample]) -> str | None:
     times = [n for n, seen in fields.items() if seen.kind == "timestamp" or seen.unit]
     return next((n for n in _TIMES if n in times), times[0] if times else None)
 
 
-def _declared(members: dict[str, Seen]) -> dict[str, Seen]:
+def _declared(members: dict[str, FieldSample]) -> dict[str, FieldSample]:
     """The fields that a contract can name, and that have one type."""
     return {name: seen for name, seen in members.items() if _NAMED.fullmatch(name) and _type(seen)}
 
 
 def _all_lines(
-    members: dict[str, Seen], records: int, indent: str, taken: Collection[str] = ()
+    members: dict[str, FieldSample], records: int, indent: str, taken: Collection[str] = ()
 ) -> Iterator[str]:
     """`records`: how many could have had these fields; `taken`: columns that are there already."""
     declared, columns = _declared(members), set(taken)
@@ -244,7 +244,7 @@ def _free_column(name: str, taken: Collection[str]) -> str:
     return next(each for each in tries if each.lower() not in taken)
 
 
-def _field_lines(seen: Seen, records: int, indent: str) -> Iterator[str]:
+def _field_lines(seen: FieldSample, records: int, indent: str) -> Iterator[str]:
     kind = _type(seen)
     yield f"{indent}type: {kind}"
     if seen.unit:
@@ -262,7 +262,7 @@ def _field_lines(seen: Seen, records: int, indent: str) -> Iterator[str]:
         yield from _all_lines(inner.inside, inner.kinds["struct"], f"{indent}  ")
 
 
-def _type(seen: Seen) -> str | None:
+def _type(seen: FieldSample) -> str | None:
     """The type as it is written; None if there is none that takes all values."""
     if seen.kind == "array":
         # A unit is of the field itself, so times as numbers are numbers in an array.
@@ -273,7 +273,7 @@ def _type(seen: Seen) -> str | None:
     return "timestamp" if seen.unit else seen.kind
 
 
-def _innermost(seen: Seen) -> Seen:
+def _innermost(seen: FieldSample) -> FieldSample:
     """What arrays consist of in the end."""
     return _innermost(seen.items) if seen.kind == "array" and seen.items else seen
 

@@ -25,7 +25,7 @@ from pyspark.pipelines.output import Table as TableOutput
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.definitions.sql import statements
-from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.declare import TaskFiles, declared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +78,8 @@ class Node:
         return [key.strip() for key in written.split(",") if key.strip()]
 
     @property
-    def direct(self) -> Direct | None:
-        found = getattr(self.flows[0].func, "direct", None) if len(self.flows) == 1 else None
-        return found if isinstance(found, Direct) else None
+    def task_files(self) -> TaskFiles | None:
+        return declared(self.flows[0].func) if len(self.flows) == 1 else None
 
     @property
     def place(self) -> str:

@@ -25,14 +25,14 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.contracts.judge import RECORD
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.contracts.repeats import NO_KEY, digests
-from headwater.pipeline.contracts.source import LATE, QUARANTINE, Tables
+from headwater.pipeline.contracts.source import LATE, QUARANTINE, ContractTables
 from headwater.pipeline.project import intents as notes
 from headwater.pipeline.project.paths import REDRIVE, REDRIVEN
 from headwater.pipeline.tables.delta import Table, lock_of, retried
 from headwater.pipeline.tables.parquet import Addition
 from headwater.pipeline.tables.stored import StoredTable, Wanted
-from headwater.pipeline.taskfiles import collect as pieces
-from headwater.pipeline.taskfiles.write import DIGEST, Rows, written
+from headwater.pipeline.taskfiles.collect import discard, staged_file
+from headwater.pipeline.taskfiles.write import DIGEST, TaskRows, write_files
 
 if TYPE_CHECKING:
     from headwater.spark.flight_client import Broker
@@ -151,17 +151,17 @@ class Redrive:
             progress(count.records, len(offsets))
         return count.outcome()
 
-    def _judged(self, records: Any, really: bool) -> list[Rows]:
-        """Rows for the tables. Fields that nobody knew become columns first, if it is real."""
+    def _judged(self, records: Any, really: bool) -> list[TaskRows]:
+        """TaskRows for the tables. Fields that nobody knew become columns first, if it is real."""
         while True:
-            tables = Tables(self._contracts, self._state, learning=really)
+            tables = ContractTables(self._contracts, self._state, learning=really)
             rows = list(tables.rows(records))
-            news = [(each.table, each.news) for each in rows if each.news is not None]
-            if not news:
+            new = [(each.table, each.new_fields) for each in rows if each.new_fields is not None]
+            if not new:
                 return rows
-            tables.learn(news)
+            tables.learn(new)
 
-    def _fresh(self, made: Rows, count: _Count) -> Rows:
+    def _fresh(self, made: TaskRows, count: _Count) -> TaskRows:
         """Those that are in no table yet, and whose key is not there."""
         rows = made.rows
         name = "offset" if made.table == LATE else "_offset"
@@ -169,16 +169,16 @@ class Redrive:
         known = pc.is_in(rows.column(name), value_set=there.column(name).combine_chunks())
         if made.table == LATE:
             count.late += len(rows)
-            return Rows(made.table, rows.filter(pc.invert(known)), made.partition_by)
+            return TaskRows(made.table, rows.filter(pc.invert(known)), made.partition_by)
         contract = next(each for each in self._contracts if each.table == made.table)
         repeated = self._repeated(contract, rows, known)
         count.repeated += repeated.true_count
         count.silver[contract.name] += len(rows) - repeated.true_count
         kept = rows.filter(pc.invert(pc.or_(known, repeated)))
-        return Rows(made.table, kept, made.partition_by)
+        return TaskRows(made.table, kept, made.partition_by)
 
     def _there(self, table: str, column: str, values: Any, *more: str) -> Any:
-        """Rows of a table that have one of these values."""
+        """TaskRows of a table that have one of these values."""
         known = StoredTable(self._directory / table)
         if not known.exists:
             return pa.table({name: pa.array([], values.type) for name in (column, *more)})
@@ -198,16 +198,16 @@ class Redrive:
             seen.add(digest)
         return pa.array(found, pa.bool_())
 
-    def _append(self, made: Rows, identity: str, batch: int) -> None:
-        files = tuple(pieces.staged(path) for _, path in written(made, self._directory))
-        schema = Tables(self._contracts, self._state).spark_schema(made.table)
+    def _append(self, made: TaskRows, identity: str, batch: int) -> None:
+        files = tuple(staged_file(path) for _, path in write_files(made, self._directory))
+        schema = ContractTables(self._contracts, self._state).spark_schema(made.table)
         table = Table(self._directory / made.table)
         table.append_files(Addition(files, schema), identity, batch, made.partition_by)
-        pieces.discard(files)
+        discard(files)
 
     # Leaving quarantine
 
-    def _change(self, records: Any, rows: Sequence[Rows], identity: str, batch: int) -> None:
+    def _change(self, records: Any, rows: Sequence[TaskRows], identity: str, batch: int) -> None:
         """Take out what left, and give the others their new reason."""
         names = ["offset", "contract", "rule", "reason"]
         stayed = [each.rows.select(names) for each in rows if each.table == QUARANTINE]
@@ -283,7 +283,7 @@ class Redrive:
 
 
 def _has(column: str, values: Any) -> Wanted:
-    """Rows with one of these values."""
+    """TaskRows with one of these values."""
     return lambda rows: pc.is_in(rows.column(column), value_set=values)
 
 

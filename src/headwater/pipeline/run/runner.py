@@ -164,7 +164,7 @@ class Runner:
     def _prepare(self, graph: Graph, names: Names, store: Store) -> None:
         made = [
             Query(plan, names, store, self.project.checkpoints, self.state)
-            for plan in plans(graph, directly=store.ours)
+            for plan in plans(graph, by_tasks=store.ours)
         ]
         self._watched = [Watched(query) for query in made]
         self._views = Views(graph, names, store, self.state, self.project.state, self._log_end)

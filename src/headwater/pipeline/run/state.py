@@ -10,9 +10,11 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headwater.pipeline.tables.commit_result import Written
+if TYPE_CHECKING:
+    from headwater.pipeline.tables.delta import CommitResult
+
 
 Phase = Literal["running", "waiting", "done", "failed"]
 #: Over how many seconds a rate is taken.
@@ -75,13 +77,13 @@ class State:
             self._tables[table.name] = table
             self._rates[table.name] = _Rate()
 
-    def wrote(self, name: str, batch: int, written: Written, replaced: bool = False) -> None:
+    def wrote(self, name: str, batch: int, result: "CommitResult", replaced: bool = False) -> None:
         with self._lock:
             table = self._tables[name]
             table.batch, table.last_batch, table.error = batch, now(), None
-            if not written.repeated:
-                table.rows = written.rows if replaced else table.rows + written.rows
-                self._rates[name].add(written.rows)
+            if not result.repeated:
+                table.rows = result.rows if replaced else table.rows + result.rows
+                self._rates[name].add(result.rows)
 
     def set(self, names: list[str], **changes: Any) -> None:
         with self._lock:

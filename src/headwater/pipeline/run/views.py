@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.run.state import State
-from headwater.pipeline.tables.commit_result import Written
+from headwater.pipeline.tables.delta import CommitResult
 from headwater.pipeline.tables.store import Store
 from headwater.units import parse_duration
 
@@ -86,7 +86,7 @@ class Views:
         else:
             writer = found.frame.write.format(self._store.format).mode("overwrite")
             writer.partitionBy(*node.partition_by).save(str(self._store.path(node.name)))
-            written = Written()
+            written = CommitResult()
         self._state.wrote(node.name, (self._state.get(node.name).batch or 0) + 1, written, True)
         self._seen[node.name] = versions
         self._save()

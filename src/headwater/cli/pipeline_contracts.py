@@ -22,7 +22,7 @@ from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
     from headwater.pipeline.project.project import Project
-    from headwater.pipeline.repair.redrive import Outcome, Selected
+    from headwater.pipeline.repair.redrive import QuarantineSelection, RedriveOutcome
 
 app = typer.Typer(
     help="What records of a topic have to look like.",
@@ -108,21 +108,21 @@ def redrive(
     now. It can be stopped and run again at any time, and a pipeline may run meanwhile.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.repair.redrive import Outcome, Selected
+    from headwater.pipeline.repair.redrive import QuarantineSelection, RedriveOutcome
 
-    selected = Selected(contract, rule)
+    selected = QuarantineSelection(contract, rule)
     count = _count(loaded, selected)
     if not count or (dry_run and to is Target.TOPIC):
-        _tell(Outcome(count), as_json)
+        _tell(RedriveOutcome(count), as_json)
         return
     if to is Target.TOPIC:
         broker_of(loaded).log()  # or an error, before anyone is asked
     if not (dry_run or yes) and sys.stdin.isatty():  # a script cannot answer
-        typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
+        typer.confirm(f"QuarantineRedrive {count} records to {_words(to)}?", abort=True, err=True)
     _tell(_redriven(loaded, selected, to, dry_run), as_json)
 
 
-def _count(project: "Project", selected: "Selected") -> int:
+def _count(project: "Project", selected: "QuarantineSelection") -> int:
     """How many records of quarantine are meant; a name that nobody has is an error."""
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.contracts.model import RULES
@@ -161,11 +161,13 @@ def _rows(quarantine: Any, **wanted: str | None) -> int:
     return count
 
 
-def _redriven(project: "Project", selected: "Selected", to: Target, dry_run: bool) -> "Outcome":
+def _redriven(
+    project: "Project", selected: "QuarantineSelection", to: Target, dry_run: bool
+) -> "RedriveOutcome":
     from headwater.pipeline.contracts import load as load_contracts
-    from headwater.pipeline.repair.redrive import Redrive
+    from headwater.pipeline.repair.redrive import QuarantineRedrive
 
-    work = Redrive(project.storage, load_contracts(project.setting("contracts")))
+    work = QuarantineRedrive(project.storage, load_contracts(project.setting("contracts")))
     if dry_run:
         return work.look(selected)
     with progress_bar("redriving") as progress:
@@ -178,7 +180,7 @@ def _words(to: Target) -> str:
     return "their topics" if to is Target.TOPIC else "the tables"
 
 
-def _tell(outcome: "Outcome", as_json: bool) -> None:
+def _tell(outcome: "RedriveOutcome", as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(outcome)))
         return

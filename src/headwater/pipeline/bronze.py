@@ -29,7 +29,7 @@ from headwater.pipeline.tables.parquet import Addition
 from headwater.pipeline.taskfiles.collect import collect
 from headwater.pipeline.taskfiles.declare import TaskFiles, declare
 from headwater.pipeline.taskfiles.write import FILE_COLUMNS, FileReader, TaskRows, dates
-from headwater.spark.options import Source, parse
+from headwater.spark.options import SourceOptions, parse
 from headwater.spark.source import schema
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class BronzeFiles(TaskFiles):
 
 def columns() -> StructType:
     """The columns of bronze."""
-    log = schema(Source(servers=(), pattern=".*", headers=True))
+    log = schema(SourceOptions(servers=(), pattern=".*", headers=True))
     return StructType(
         [*log, *StructType().add("date", DateType()).add("topic_group", StringType())]
     )
@@ -137,7 +137,9 @@ class BronzeFileSource(DataSource):
     def streamReader(self, schema: StructType) -> FileReader:
         options = dict(self.options)
         tables, table = Path(options.pop("tables")), options.pop("table")
-        return FileReader(parse(Source, options), tables, lambda records: [_rows(table, records)])
+        return FileReader(
+            parse(SourceOptions, options), tables, lambda records: [_rows(table, records)]
+        )
 
 
 def _rows(table: str, records: Any) -> TaskRows:

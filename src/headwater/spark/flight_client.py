@@ -1,6 +1,6 @@
 """The broker as Spark's processes see it: a Flight client that does not give up soon.
 
-A `Broker` is a value: it says how to reach the broker, can be pickled, and goes along to all
+A `FlightClient` is a value: it says how to reach the broker, can be pickled, and goes along to all
 processes. Each process opens one connection when it first needs one, and keeps it.
 
 A request that finds no broker is made to the next server; after the last one it is made again, as
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pyarrow import ArrowException, flight
 
 from headwater.errors import Code, ConfigError, Disconnected, Refusal
-from headwater.spark.options import Connection
+from headwater.spark.options import ConnectionOptions
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _CHANNEL = [
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogBounds:
     """What there is to read: offsets from `start` to before `end`."""
 
     start: int
@@ -56,7 +56,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RecordSelection:
     """Which messages, and which columns of them."""
 
     topics: tuple[str, ...] | None = None
@@ -73,7 +73,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedBatch:
     """A batch that is visible. `repeated`: it was so before."""
 
     first: int | None
@@ -82,7 +82,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class FlightClient:
     """Raises Disconnected when it gives up, ConfigError for what an option can mend, and Refusal
     for what the broker declines."""
 
@@ -95,7 +95,7 @@ class Broker:
     interval: float = 1.0
 
     @classmethod
-    def of(cls, options: Connection) -> "Broker":
+    def of(cls, options: ConnectionOptions) -> "FlightClient":
         authority = None
         if options.ca_file is not None:
             try:
@@ -111,9 +111,9 @@ class Broker:
 
     # Reading
 
-    def log(self) -> Log:
+    def log(self) -> LogBounds:
         found = self._act("log")
-        return Log(found["start"], found["end"])
+        return LogBounds(found["start"], found["end"])
 
     def offset_at(self, milliseconds: int) -> int:
         """The offset of the first message that came at that time or later."""
@@ -125,12 +125,12 @@ class Broker:
         ranges = self._act("split", start=start, end=end, bytes=size)["ranges"]
         return [(low, high, held) for low, high, held in ranges]
 
-    def read(self, selection: Selection, start: int, end: int) -> Iterator[Any]:
+    def read(self, selection: RecordSelection, start: int, end: int) -> Iterator[Any]:
         """The messages of a range as record batches."""
         patience = _Patience(self)
         while True:
             try:
-                with _Told():
+                with _FlightErrors():
                     for chunk in _link(self).client.do_get(
                         selection.ticket(start, end), self._options()
                     ):
@@ -167,10 +167,10 @@ class Broker:
 
         self._persist(put)
 
-    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> Committed:
+    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> CommittedBatch:
         """Make a batch visible, once. `parts`: the attempt that counts of each partition."""
         found = self._act("commit", COMMIT_SECONDS, query=query, batch=batch, parts=dict(parts))
-        return Committed(found["first"], found["count"], found["repeated"])
+        return CommittedBatch(found["first"], found["count"], found["repeated"])
 
     def abort(self, query: str, batch: int) -> None:
         self._act("abort", query=query, batch=batch)
@@ -202,7 +202,7 @@ class Broker:
         patience = _Patience(self)
         while True:
             try:
-                with _Told():
+                with _FlightErrors():
                     return request(_link(self).client)
             except _AWAY as error:
                 patience.lose(error)
@@ -212,7 +212,7 @@ class Broker:
         return flight.FlightCallOptions(headers=headers, timeout=seconds)
 
 
-class _Told:
+class _FlightErrors:
     """What Flight raises, as errors of ours; but for a broker that is away."""
 
     def __enter__(self) -> None: ...
@@ -235,7 +235,7 @@ def sentence_of(error: BaseException) -> str:
 class _Patience:
     """Counts how often a request found no broker, and says when it is enough."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FlightClient) -> None:
         self._broker = broker
         self.renew()
 
@@ -268,10 +268,10 @@ class _Patience:
         time.sleep(broker.interval)
 
 
-class _Link:
+class _ServerLink:
     """The connection of this process to one of a broker's servers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FlightClient) -> None:
         self._broker = broker
         self._server = 0
         self._client: Any = None
@@ -300,11 +300,11 @@ class _Link:
 
 
 #: A process that was forked has none: those of its parent cannot be used in it.
-_links: dict[tuple[int, Broker], _Link] = {}
+_links: dict[tuple[int, FlightClient], _ServerLink] = {}
 
 
-def _link(broker: Broker) -> _Link:
+def _link(broker: FlightClient) -> _ServerLink:
     key = os.getpid(), broker
     if key not in _links:
-        _links[key] = _Link(broker)
+        _links[key] = _ServerLink(broker)
     return _links[key]

@@ -1,8 +1,8 @@
 """The options of `format("headwater")`. Each is declared once, as a field of one of these:
 
-    Connection     where the broker is and how to get in: source and sink
-    Source         what is read, and how much at a time
-    Sink           where to, and what happens with rows that cannot be messages
+    ConnectionOptions     where the broker is and how to get in: source and sink
+    SourceOptions         what is read, and how much at a time
+    SinkOptions           where to, and what happens with rows that cannot be messages
 
 Parsing, error messages and the table in the documentation are made from the declarations. Names
 and meanings are those of Spark's Kafka connector wherever it has them; a deviation is said in the
@@ -21,7 +21,7 @@ from headwater.errors import ConfigError
 from headwater.units import Address, Kind
 
 T = TypeVar("T")
-S = TypeVar("S", "Source", "Sink")
+S = TypeVar("S", "SourceOptions", "SinkOptions")
 
 Side = Literal["source", "sink", "both"]
 Mode = Literal["batch", "streaming"]
@@ -172,7 +172,7 @@ def options(cls: type[T]) -> type[T]:
 
 
 @options
-class Connection:
+class ConnectionOptions:
     """What is the same for reading and writing."""
 
     servers: tuple[Address, ...] = option(
@@ -219,7 +219,7 @@ class Connection:
 
 
 @options
-class Source(Connection):
+class SourceOptions(ConnectionOptions):
     subscribe: tuple[str, ...] | None = optional(
         "subscribe",
         _topics(),
@@ -312,7 +312,7 @@ class Source(Connection):
 
 
 @options
-class Sink(Connection):
+class SinkOptions(ConnectionOptions):
     topic: str | None = optional(
         "topic",
         replace(units.topic(), words="a topic"),
@@ -331,21 +331,26 @@ class Sink(Connection):
     )
 
 
-def _declared(kind: type[Connection]) -> Iterator[tuple[str, Option]]:
+def _declared(kind: type[ConnectionOptions]) -> Iterator[tuple[str, Option]]:
     """The fields of a class of options, with the declaration of each."""
-    side: Side = "source" if kind is Source else "sink" if kind is Sink else "both"
-    shared = {each.name for each in fields(Connection)}
+    side: Side = "source" if kind is SourceOptions else "sink" if kind is SinkOptions else "both"
+    shared = {each.name for each in fields(ConnectionOptions)}
     for each in fields(kind):
         about: Option = each.metadata["option"]
         yield each.name, about if each.name in shared else replace(about, side=side)
 
 
-_SHARED = [option for _, option in _declared(Connection)]
+_SHARED = [option for _, option in _declared(ConnectionOptions)]
 
 #: Every option there is, in the order of the documentation.
 OPTIONS: tuple[Option, ...] = (
     *_SHARED,
-    *(option for kind in (Source, Sink) for _, option in _declared(kind) if option.side != "both"),
+    *(
+        option
+        for kind in (SourceOptions, SinkOptions)
+        for _, option in _declared(kind)
+        if option.side != "both"
+    ),
 )
 
 
@@ -385,10 +390,10 @@ def _out_of_place(declared: Option, mode: Mode) -> str:
     return f"the option {declared.name} means nothing {here}: leave it out{advice}"
 
 
-def _unknown(name: str, kind: type[Connection]) -> str:
+def _unknown(name: str, kind: type[ConnectionOptions]) -> str:
     known = {option.name.lower(): option for option in OPTIONS}
     if name.lower() in known:
-        there, here = ("source", "sink") if kind is Sink else ("sink", "source")
+        there, here = ("source", "sink") if kind is SinkOptions else ("sink", "source")
         declared = known[name.lower()]
         return f"the option {declared.name} is one of the {there}, not of the {here}: leave it out"
     if meant := _OF_KAFKA.get(name.lower()):

@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.flight_client import Broker
-from headwater.spark.options import Sink
+from headwater.spark.flight_client import FlightClient
+from headwater.spark.options import SinkOptions
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ Bad = list[tuple[int, str]]
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPartition(WriterCommitMessage):
     """What a task has staged: the attempt of each piece."""
 
     query: str
@@ -63,20 +63,20 @@ class Staged(WriterCommitMessage):
     parts: dict[str, str] = field(default_factory=dict)
 
 
-class Writer:
+class StagingWriter:
     """What is the same in batch and from a stream."""
 
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError('the log only grows: write with mode("append")')
         self._options = options
-        self._broker = Broker.of(options)
+        self._broker = FlightClient.of(options)
         self._has_headers = _check_columns(schema, options)
 
-    def _stage(self, query: str, batch: int, rows: Iterator[Any]) -> Staged:
+    def _stage(self, query: str, batch: int, rows: Iterator[Any]) -> StagedPartition:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        staged, attempt = Staged(query, batch), uuid.uuid4().hex
+        staged, attempt = StagedPartition(query, batch), uuid.uuid4().hex
         sieve = Sieve(self._options.dead_letter_topic, partition)
         for number, piece in enumerate(_pieces(map(self._columns, rows))):
             place = partition * _PIECES + number
@@ -111,7 +111,7 @@ class Writer:
         return pa.RecordBatch.from_pydict(columns)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [each for each in messages if isinstance(each, Staged)]
+        staged = [each for each in messages if isinstance(each, StagedPartition)]
         parts = {place: attempt for each in staged for place, attempt in each.parts.items()}
         if parts:
             query, batch = staged[0].query, staged[0].batch
@@ -122,7 +122,7 @@ class Writer:
         """The broker drops what nobody commits, sooner or later. This is sooner; and why the batch
         failed is more important than that this did, too."""
         for each in messages:
-            if isinstance(each, Staged):
+            if isinstance(each, StagedPartition):
                 try:
                     replace(self._broker, retries=0).abort(each.query, each.batch)
                 except HeadwaterError as error:
@@ -132,15 +132,15 @@ class Writer:
                 return
 
 
-class BatchWriter(Writer, DataSourceArrowWriter):
+class BatchWriter(StagingWriter, DataSourceArrowWriter):
     """Made once, where the write is started; its copies know the same query."""
 
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         options.check_mode("batch")
         super().__init__(options, schema, overwrite)
         self._query = f"spark/{options.producer or uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StagedPartition:
         return self._stage(self._query, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -150,12 +150,12 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(Writer, DataSourceStreamArrowWriter):
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+class StreamWriter(StagingWriter, DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         options.check_mode("streaming")
         super().__init__(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StagedPartition:
         context = TaskContext.get()
         query = context and context.getLocalProperty("sql.streaming.queryId")
         batch = context and context.getLocalProperty("streaming.sql.batchId")
@@ -170,7 +170,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _check_columns(schema: StructType, options: Sink) -> bool:
+def _check_columns(schema: StructType, options: SinkOptions) -> bool:
     """Whether there are headers. Columns of other names are left out, as in Kafka's sink."""
     kinds: dict[str, DataType] = {each.name: each.dataType for each in schema.fields}
     if not isinstance(kinds.get("value"), StringType | BinaryType):

@@ -36,8 +36,8 @@ from pyspark.sql.types import (
 )
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.flight_client import Broker, Log, Selection
-from headwater.spark.options import Edge, Mode, Position, Source
+from headwater.spark.flight_client import FlightClient, LogBounds, RecordSelection
+from headwater.spark.options import Edge, Mode, Position, SourceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -63,32 +63,32 @@ _COLUMNS = [
 _HEADERS = StructField("headers", MapType(StringType(), StringType()), nullable=False)
 
 
-def schema(options: Source) -> StructType:
+def schema(options: SourceOptions) -> StructType:
     """The columns that there are."""
     return StructType([*_COLUMNS, _HEADERS] if options.headers else _COLUMNS)
 
 
 @dataclass
-class Range(InputPartition):
+class OffsetRange(InputPartition):
     """Offsets from `start` to before `end`."""
 
     start: int
     end: int
 
 
-class Reader:
+class LogReader:
     """What is the same in batch and in a stream."""
 
-    def __init__(self, options: Source, wanted: StructType) -> None:
+    def __init__(self, options: SourceOptions, wanted: StructType) -> None:
         if wanted != schema(options):
             raise ConfigError("the columns are fixed: leave out .schema(…), and select from them")
         self._options = options
-        self._broker = Broker.of(options)
-        self._selection = Selection(options.subscribe, options.pattern, options.headers)
+        self._broker = FlightClient.of(options)
+        self._selection = RecordSelection(options.subscribe, options.pattern, options.headers)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The messages of a partition, as record batches in the schema. Runs in a task."""
-        if not isinstance(partition, Range):
+        if not isinstance(partition, OffsetRange):
             return  # Spark's own partition, where there is nothing to read
         at = partition.start
         while at < partition.end:
@@ -103,7 +103,7 @@ class Reader:
                     raise
                 at = self._kept(at, partition.end, start)  # retention was faster
 
-    def _resolved(self, position: Position, log: Log, option: str) -> int:
+    def _resolved(self, position: Position, log: LogBounds, option: str) -> int:
         if isinstance(position, Edge):
             return log.start if position is Edge.EARLIEST else log.end
         if position > log.end:
@@ -139,7 +139,7 @@ class Reader:
                 f"the option subscribePattern must be a PCRE pattern: {error}"
             ) from None
 
-    def _partitions(self, start: int, end: int) -> list[Range]:
+    def _partitions(self, start: int, end: int) -> list[OffsetRange]:
         if start >= end:
             return []
         pieces = self._broker.split(start, end, _PIECE_BYTES)
@@ -151,7 +151,7 @@ class Reader:
             self._options.least_partitions or 1,
         )
         edges = _edges([high for _, high, _ in pieces], weights, start, min(count, end - start))
-        return [Range(low, high) for low, high in pairwise(edges)]
+        return [OffsetRange(low, high) for low, high in pairwise(edges)]
 
 
 def _edges(ends: Sequence[int], weights: Sequence[int], start: int, count: int) -> list[int]:
@@ -175,7 +175,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class BatchReader(Reader, DataSourceReader):
+class BatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         self._check("batch")
         options, log = self._options, self._broker.log()
@@ -195,12 +195,12 @@ class BatchReader(Reader, DataSourceReader):
         return self._partitions(self._kept(start, end, log.start), end)
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own as long as its query does, but for `read`."""
 
-    def __init__(self, options: Source, wanted: StructType) -> None:
+    def __init__(self, options: SourceOptions, wanted: StructType) -> None:
         super().__init__(options, wanted)
-        self._log: Log | None = None  # as it was last seen
+        self._log: LogBounds | None = None  # as it was last seen
         self._target: int | None = None  # where Trigger.AvailableNow ends
         self._last = -math.inf  # when the last micro-batch was let go
 
@@ -256,14 +256,14 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         self._broker.close()
 
-    def _look(self) -> Log:
+    def _look(self) -> LogBounds:
         if self._log is None:
             # Not when it is made: PySpark does not tell errors of that time well.
             self._check("streaming")
         self._log = self._broker.log()
         return self._log
 
-    def _other_log(self, given: int, log: Log) -> int:
+    def _other_log(self, given: int, log: LogBounds) -> int:
         what = f"the log ends at {log.end}, but the checkpoint of this query is at {given}"
         if self._options.fail_on_data_loss:
             raise HeadwaterError(

@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwater.pipeline.audit import batches, records, tables
-from headwater.pipeline.audit.files import stored
-from headwater.pipeline.audit.model import Difference, Outcome, Progress, Report
-from headwater.pipeline.audit.records import Bounds
+from headwater.pipeline.audit.files import open_table
+from headwater.pipeline.audit.model import AuditOutcome, AuditReport, Difference, Progress
+from headwater.pipeline.audit.records import AuditBounds
 from headwater.pipeline.contracts import Contract
-from headwater.pipeline.tables.spark_parquet import PlainTable
-from headwater.spark.flight_client import Broker
+from headwater.pipeline.tables.spark_parquet import SparkParquetTable
+from headwater.spark.flight_client import FlightClient
 
-__all__ = ["Audit", "Difference", "Outcome", "Report"]
+__all__ = ["Audit", "AuditOutcome", "AuditReport", "Difference"]
 
 BRONZE = "bronze"
 
@@ -36,17 +36,17 @@ class Audit:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: FlightClient,
         place: Path,
         contracts: Sequence[Contract] = (),
         first: int | None = None,
         end: int | None = None,
     ) -> None:
         self._broker, self._place, self._contracts = broker, place, contracts
-        self._table = stored(place / BRONZE)
+        self._table = open_table(place / BRONZE)
         self._noted = batches.batches_of(place, BRONZE)
         bounds, self._remarks = records.bounds_of(broker, self._table, self._noted)
-        if isinstance(self._table, PlainTable):
+        if isinstance(self._table, SparkParquetTable):
             self._contracts = ()
             self._remarks.append("tables of plain files: only bronze is compared")
         self._bounds = _limited(bounds, first, end)
@@ -58,18 +58,18 @@ class Audit:
         in_log = bounds.end - min(max(bounds.start, bounds.kept), bounds.end)
         return in_log + (bounds.end - bounds.start) * (2 if self._contracts else 1)
 
-    def run(self, progress: Progress = lambda rows: None) -> Report:
+    def run(self, progress: Progress = lambda rows: None) -> AuditReport:
         began, bounds = time.monotonic(), self._bounds
         compared = records.compare(self._broker, self._table, bounds, progress)
         compared = replace(compared, remarks=[*self._remarks, *compared.remarks])
         silver = tables.compare(self._place, self._contracts, bounds.start, bounds.end, progress)
         outcomes = [compared, *silver]
-        if not isinstance(self._table, PlainTable):
+        if not isinstance(self._table, SparkParquetTable):
             outcomes.append(batches.check(BRONZE, self._noted))
-        return Report(bounds.start, bounds.end - 1, outcomes, time.monotonic() - began)
+        return AuditReport(bounds.start, bounds.end - 1, outcomes, time.monotonic() - began)
 
 
-def _limited(bounds: Bounds, first: int | None, end: int | None) -> Bounds:
+def _limited(bounds: AuditBounds, first: int | None, end: int | None) -> AuditBounds:
     start = bounds.start if first is None else min(max(bounds.start, first), bounds.end)
     stop = bounds.end if end is None else max(min(bounds.end, end), start)
     return replace(bounds, start=start, end=stop)

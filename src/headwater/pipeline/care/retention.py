@@ -25,7 +25,7 @@ from deltalake import CommitProperties, Transaction
 from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.tables.delta import Table, lock_of, retried
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
 from headwater.pipeline.tables.stored import StoredTable
 from headwater.units import parse_duration
 
@@ -39,7 +39,7 @@ _AGE_COLUMNS = ("date", "timestamp", "_timestamp", "last_seen")
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class ExpiredRows:
     """The rows of a table that are too old."""
 
     rows: int
@@ -55,7 +55,7 @@ def expire(table: Table, retention: str) -> int:
     if not old.rows:
         return 0
     with lock_of(table.path):
-        found = retried(
+        found = with_retries(
             lambda: table.delta().delete(old.condition, commit_properties=_noting(table, old))
         )
     return int(found.get("num_deleted_rows") or 0)
@@ -66,7 +66,7 @@ def kept_from(table: StoredTable) -> int:
     return table.last_batch(RETENTION) or 0
 
 
-def _noting(table: StoredTable, old: Old) -> CommitProperties | None:
+def _noting(table: StoredTable, old: ExpiredRows) -> CommitProperties | None:
     if old.end is None:
         return None
     return CommitProperties(
@@ -74,7 +74,7 @@ def _noting(table: StoredTable, old: Old) -> CommitProperties | None:
     )
 
 
-def old_rows(table: StoredTable, retention: str) -> Old:
+def old_rows(table: StoredTable, retention: str) -> ExpiredRows:
     column = _age_column(table)
     oldest = datetime.now(UTC) - timedelta(seconds=_seconds(table, retention))
     by_day = column.type == pa.date32()
@@ -90,7 +90,7 @@ def old_rows(table: StoredTable, retention: str) -> Old:
         count += len(batch)
         if offsets and len(batch):
             end = max(end or 0, pc.max(batch.column(offsets[0])).as_py() + 1)
-    return Old(count, end, condition)
+    return ExpiredRows(count, end, condition)
 
 
 def _age_column(table: StoredTable) -> Any:

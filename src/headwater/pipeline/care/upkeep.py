@@ -28,8 +28,8 @@ from headwater.pipeline.care.background import Background
 from headwater.pipeline.care.retention import expire, old_rows, retentions_of
 from headwater.pipeline.project.paths import STAGING
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.tables.delta import Table, lock_of, retried
-from headwater.pipeline.tables.stored import File, StoredTable
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
+from headwater.pipeline.tables.stored import StoredTable, TableFile
 from headwater.units import parse_duration
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _WRITING = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class UpkeepResult:
     """What upkeep did to a table, or would do."""
 
     table: str
@@ -75,7 +75,7 @@ def keep_all(
     retentions: Mapping[str, str],
     due: Callable[[Table], bool] = lambda _: True,
     dry: bool = False,
-) -> Iterator[Done]:
+) -> Iterator[UpkeepResult]:
     """Look after those tables that are due. What is wrong with one does not stop the others."""
     for table in tables:
         try:
@@ -83,15 +83,15 @@ def keep_all(
                 yield keep(table, retentions.get(table.name), dry=dry)
         except Exception as error:  # the next time may be better
             said = str(error).splitlines() or [type(error).__name__]
-            yield Done(table.name, error=said[0])
+            yield UpkeepResult(table.name, error=said[0])
 
 
 def keep(
     table: Table, retention: str | None = None, kept_hours: int = KEPT_HOURS, dry: bool = False
-) -> Done:
+) -> UpkeepResult:
     """Do all of it to a table. `dry`: only say what there is to do."""
     before = table.files()
-    done = Done(table.name, len(before), bytes_before=_size(before))
+    done = UpkeepResult(table.name, len(before), bytes_before=_size(before))
     if dry:
         after = _foreseen(before)
         expired = old_rows(table, retention).rows if retention else 0
@@ -112,7 +112,7 @@ def compact(table: Table) -> None:
         )
 
     with lock_of(table.path):
-        retried(run)
+        with_retries(run)
 
 
 def clean(table: Table, kept_hours: int = KEPT_HOURS, dry: bool = False) -> int:
@@ -125,7 +125,7 @@ def clean(table: Table, kept_hours: int = KEPT_HOURS, dry: bool = False) -> int:
             shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(True)
         if gone:  # otherwise this would be two versions of the table for nothing
             with lock_of(table.path):
-                gone = retried(lambda: _vacuumed(table, kept_hours, dry=False))
+                gone = with_retries(lambda: _vacuumed(table, kept_hours, dry=False))
     return len(abandoned) + len(gone)
 
 
@@ -148,7 +148,7 @@ def is_scattered(table: StoredTable) -> bool:
     return sum(each.bytes < _SMALL_BYTES for each in table.files()) >= MANY_FILES
 
 
-def _foreseen(files: Sequence[File]) -> int:
+def _foreseen(files: Sequence[TableFile]) -> int:
     """About how many files there will be."""
     small: dict[str, int] = {}
     for each in files:
@@ -159,7 +159,7 @@ def _foreseen(files: Sequence[File]) -> int:
     return large + sum(math.ceil(size / TARGET_BYTES) for size in small.values())
 
 
-def _size(files: Sequence[File]) -> int:
+def _size(files: Sequence[TableFile]) -> int:
     return sum(each.bytes for each in files)
 
 
@@ -187,7 +187,7 @@ class Upkeep(Background):
                 return
 
 
-def _tell(done: Done) -> None:
+def _tell(done: UpkeepResult) -> None:
     if done.error:
         logger.warning("upkeep of %s: %s", done.table, done.error)
     elif done.changed:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from headwater.pipeline.contracts import document, patterns
-from headwater.pipeline.contracts.kinds import Kind
+from headwater.pipeline.contracts.kinds import FieldKind
 from headwater.pipeline.contracts.model import Contract, Field, Unknown, contract_of
 from headwater.pipeline.contracts.values import date_of, time_of, time_since
 
@@ -176,7 +176,7 @@ def _checked(contract: Contract, field: Field, found: dict[str, Any], path: str)
     return made
 
 
-def _array(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -> list[Any]:
+def _array(contract: Contract, field: Field, kind: FieldKind, value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise _broken("type", path, value, kind.words(field.unit))
     if kind is field.kind:
@@ -189,7 +189,7 @@ def _array(contract: Contract, field: Field, kind: Kind, value: Any, path: str) 
     ]
 
 
-def _item(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -> Any:
+def _item(contract: Contract, field: Field, kind: FieldKind, value: Any, path: str) -> Any:
     if value is None:
         return None
     if kind.name == "array":
@@ -204,7 +204,7 @@ def _item(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -
 
 def _struct(contract: Contract, field: Field, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _broken("type", path, value, Kind("struct").words())
+        raise _broken("type", path, value, FieldKind("struct").words())
     row = {
         each.column: _checked(contract, each, value, f"{path}.{each.name}") for each in field.fields
     }
@@ -212,7 +212,7 @@ def _struct(contract: Contract, field: Field, value: Any, path: str) -> dict[str
     return row
 
 
-def scalar(kind: Kind, field: Field, value: Any) -> Any:
+def scalar(kind: FieldKind, field: Field, value: Any) -> Any:
     """The typed value; None if it is of another type."""
     if kind.name == "string":
         return value if isinstance(value, str) else None
@@ -240,7 +240,7 @@ def _time(field: Field, value: Any) -> datetime | None:
     return time_since(Decimal(value), field.unit)
 
 
-def _decimal(kind: Kind, value: Any) -> Decimal | None:
+def _decimal(kind: FieldKind, value: Any) -> Decimal | None:
     if isinstance(value, str):
         number = Decimal(value) if _FRACTION.fullmatch(value) else None
     elif isinstance(value, int | Decimal) and not isinstance(value, bool):

@@ -18,7 +18,7 @@ from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS
 from headwater.pipeline.contracts.reading import column_of
 from headwater.pipeline.contracts.values import date_of, time_of
-from headwater.spark.flight_client import Broker, Selection
+from headwater.spark.flight_client import FlightClient, RecordSelection
 
 #: Fields that are looked at in one record, and how deep.
 MOST_FIELDS = 200
@@ -110,7 +110,7 @@ class Sample:
 
 
 def sample(
-    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None] | None = None
+    broker: FlightClient, topic: str, most: int, progress: Callable[[int, int], None] | None = None
 ) -> Sample:
     """Look at the newest `most` messages of a topic."""
     values = _newest(broker, topic, most, progress or (lambda done, of: None))
@@ -144,11 +144,11 @@ def _object(value: bytes) -> dict[str, Any] | None:
 
 
 def _newest(
-    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None]
+    broker: FlightClient, topic: str, most: int, progress: Callable[[int, int], None]
 ) -> Iterator[bytes]:
     """The newest messages, from the end of the log backward, window by window."""
     log = broker.log()
-    selection, end, left = Selection(topics=(topic,)), log.end, most
+    selection, end, left = RecordSelection(topics=(topic,)), log.end, most
     while end > log.start and left > 0:
         start = max(log.start, end - _WINDOW)
         kept: list[bytes] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.filters import RegexFilter
-from headwater.pipeline.contracts.kinds import Kind, Unit
+from headwater.pipeline.contracts.kinds import FieldKind, Unit
 
 #: Columns that every silver table has besides the fields.
 OWN_COLUMNS = (
@@ -154,7 +154,7 @@ RULES = {
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
-    kind: Kind
+    kind: FieldKind
     column: str
     required: bool = False
     minimum: Any = None
@@ -193,7 +193,7 @@ def _shown(value: Any) -> str:
 @dataclass(frozen=True, slots=True)
 class Contract:
     name: str
-    topics: "Topics"
+    topics: "ContractTopics"
     fields: tuple[Field, ...]
     version: int = 1
     key: tuple[str, ...] = ()
@@ -226,7 +226,7 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class ContractTopics:
     """A pattern, or some topics."""
 
     pattern: str | None = None
@@ -244,7 +244,7 @@ class Topics:
             return f"(?:{self.pattern})"
         return "(?:" + "|".join(re.sub(r"([^\w/])", r"\\\1", each) for each in self.names) + ")"
 
-    def shared_with(self, other: "Topics") -> str | None:
+    def shared_with(self, other: "ContractTopics") -> str | None:
         """A topic or pattern that both have, if it is easily seen."""
         if self.pattern is not None and self.pattern == other.pattern:
             return self.pattern

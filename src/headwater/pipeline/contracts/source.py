@@ -26,8 +26,8 @@ from headwater.pipeline.contracts.judge import (
 )
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.taskfiles.write import DIGEST, FILE_COLUMNS, FileReader, TaskRows, gather
-from headwater.spark.options import Source, parse
-from headwater.spark.source import BatchReader, Reader, StreamReader, schema
+from headwater.spark.options import SourceOptions, parse
+from headwater.spark.source import BatchReader, LogReader, StreamReader, schema
 
 NAME = "headwater_contracts"
 QUARANTINE = "quarantine"
@@ -131,7 +131,7 @@ class ContractFileSource(DataSource):
             # Made anew for each file, so that columns added meanwhile are known.
             return ContractTables.of(dict(given)).rows(records)
 
-        return FileReader(parse(Source, options), tables, make_rows)
+        return FileReader(parse(SourceOptions, options), tables, make_rows)
 
 
 class ContractRowSource(DataSource):
@@ -156,12 +156,12 @@ class ContractRowSource(DataSource):
         return _StreamRowsReader(dict(self.options))
 
 
-class _RowsReader(Reader):
+class _RowsReader(LogReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._table = options.pop("table")
         # The columns of a stream are fixed: a field without one is kept in `_rest`.
         self._tables = ContractTables.of(options, learning=False)
-        parsed = parse(Source, options)
+        parsed = parse(SourceOptions, options)
         super().__init__(parsed, schema(parsed))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headwater.pipeline.gold.sessions import SPANS, Limits, joined
+from headwater.pipeline.gold.sessions import SPANS, SessionLimits, joined
 
 _TIMES = ("first_seen", "last_seen")
 
@@ -26,7 +26,7 @@ if _WORKER is not None:
 class Sessions(StatefulProcessor):
     """The state is the span of the session that a publisher has. A silent one has no state."""
 
-    def __init__(self, limits: Limits, state: str) -> None:
+    def __init__(self, limits: SessionLimits, state: str) -> None:
         self._limits, self._schema = limits, state
 
     def init(self, handle: StatefulProcessorHandle) -> None:

@@ -93,7 +93,7 @@ def find(directory: Path | None = None) -> Path:
 def load(directory: Path | None = None, servers: str | None = None) -> Project:
     """Read the project. `servers`: what a flag says."""
     file = find(directory)
-    reader = _Reader(file)
+    reader = _YamlReader(file)
     top = reader.mapping(reader.root, "the file")
     for key, node in top.items():
         if key not in _KEYS:
@@ -146,7 +146,7 @@ def _place(written: str, root: Path) -> Path:
     return (root / written).resolve()
 
 
-class _Reader:
+class _YamlReader:
     """The parts of a YAML file; what is wrong is told with the line."""
 
     def __init__(self, file: Path) -> None:

@@ -26,16 +26,16 @@ from headwater.pipeline.contracts.judge import RECORD
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.contracts.repeats import NO_KEY, digests
 from headwater.pipeline.contracts.source import LATE, QUARANTINE, ContractTables
-from headwater.pipeline.project import intents as notes
+from headwater.pipeline.project import intents
 from headwater.pipeline.project.paths import REDRIVE, REDRIVEN
-from headwater.pipeline.tables.delta import Table, lock_of, retried
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
 from headwater.pipeline.tables.parquet import Addition
 from headwater.pipeline.tables.stored import StoredTable, Wanted
 from headwater.pipeline.taskfiles.collect import discard, staged_file
 from headwater.pipeline.taskfiles.write import DIGEST, TaskRows, write_files
 
 if TYPE_CHECKING:
-    from headwater.spark.flight_client import Broker
+    from headwater.spark.flight_client import FlightClient
 
 Progress = Callable[[int, int], None]
 
@@ -53,7 +53,7 @@ _CHANGES = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class QuarantineSelection:
     """Which records of quarantine."""
 
     contract: str | None = None
@@ -68,7 +68,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RedriveOutcome:
     """What became of the records, or would."""
 
     records: int
@@ -90,11 +90,13 @@ class _Count:
     repeated: int = 0
     stayed: Counter[str] = field(default_factory=Counter)
 
-    def outcome(self) -> Outcome:
-        return Outcome(self.records, dict(self.silver), self.late, self.repeated, dict(self.stayed))
+    def outcome(self) -> RedriveOutcome:
+        return RedriveOutcome(
+            self.records, dict(self.silver), self.late, self.repeated, dict(self.stayed)
+        )
 
 
-class Redrive:
+class QuarantineRedrive:
     def __init__(self, storage: Path, contracts: Sequence[Contract]) -> None:
         self._storage, self._contracts = storage, tuple(contracts)
         self._directory = storage / "tables"
@@ -102,15 +104,15 @@ class Redrive:
         self._state = storage / "state" / "contracts"
         self._keys: dict[str, set[bytes]] = {}  # that this run has brought into silver
 
-    def identity(self, selected: Selected) -> str:
+    def identity(self, selected: QuarantineSelection) -> str:
         """The same for the same contracts, the same quarantine and the same choice."""
         text = repr((self._contracts, self._quarantine.version, selected))
         return f"redrive/{sha256(text.encode()).hexdigest()[:16]}"
 
-    def count(self, selected: Selected) -> int:
+    def count(self, selected: QuarantineSelection) -> int:
         return len(self._offsets(selected))
 
-    def _offsets(self, selected: Selected) -> Any:
+    def _offsets(self, selected: QuarantineSelection) -> Any:
         """In order. A record may be in quarantine twice if a table was rebuilt halfway."""
         if not self._quarantine.exists:
             return pa.array([], pa.int64())
@@ -125,14 +127,16 @@ class Redrive:
 
     # To the tables
 
-    def look(self, selected: Selected) -> Outcome:
+    def look(self, selected: QuarantineSelection) -> RedriveOutcome:
         """What would happen."""
         return self._run(selected, lambda *_: None, really=False)
 
-    def to_tables(self, selected: Selected, progress: Progress) -> Outcome:
+    def to_tables(self, selected: QuarantineSelection, progress: Progress) -> RedriveOutcome:
         return self._run(selected, progress, really=True)
 
-    def _run(self, selected: Selected, progress: Progress, really: bool) -> Outcome:
+    def _run(
+        self, selected: QuarantineSelection, progress: Progress, really: bool
+    ) -> RedriveOutcome:
         if not self._contracts:
             raise HeadwaterError("the project has no contracts")
         offsets, count, self._keys = self._offsets(selected), _Count(), {}
@@ -230,11 +234,13 @@ class Redrive:
 
         if len(changes):
             with lock_of(self._quarantine.path):
-                retried(merge)
+                with_retries(merge)
 
     # To the topic
 
-    def to_topic(self, selected: Selected, broker: "Broker", progress: Progress) -> Outcome:
+    def to_topic(
+        self, selected: QuarantineSelection, broker: "FlightClient", progress: Progress
+    ) -> RedriveOutcome:
         """Publish records to where they came from. What an earlier run began is ended first."""
         published = 0
         if (begun := self._begun()) is not None:
@@ -246,9 +252,9 @@ class Redrive:
             self._note(name, offsets)
             published += self._publish(name, offsets, broker)
             progress(published, total)
-        return Outcome(published, published=published)
+        return RedriveOutcome(published, published=published)
 
-    def _publish(self, name: str, offsets: list[int], broker: "Broker") -> int:
+    def _publish(self, name: str, offsets: list[int], broker: "FlightClient") -> int:
         rows = self._records(pa.array(offsets, pa.int64()))
         query = f"redrive/{name}"
         if len(rows) and broker.committed(query) is None:
@@ -279,7 +285,7 @@ class Redrive:
         return content["name"], content["offsets"]
 
     def _note(self, name: str, offsets: list[int]) -> None:
-        notes.write(self._file, {"name": name, "offsets": offsets})
+        intents.write(self._file, {"name": name, "offsets": offsets})
 
 
 def _has(column: str, values: Any) -> Wanted:

@@ -9,23 +9,23 @@ from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, to
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.run.remote import connected, reason
-from headwater.pipeline.run.runner import opened
+from headwater.pipeline.run.remote import connect, reason
+from headwater.pipeline.run.runner import open_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     lines: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
-def check(project: Project, spark: "SparkSession") -> Report:
-    report = Report([f"{project.name}: broker {project.servers}, storage {project.storage}"])
+def check(project: Project, spark: "SparkSession") -> CheckReport:
+    report = CheckReport([f"{project.name}: broker {project.servers}, storage {project.storage}"])
     try:
-        with opened(spark, project) as (graph, names, _):
+        with open_project(spark, project) as (graph, names, _):
             for node in graph.nodes.values():
                 _check(node, names, report)
             _check_names(graph, report)
@@ -34,11 +34,11 @@ def check(project: Project, spark: "SparkSession") -> Report:
     return report
 
 
-def check_remotely(project: Project, address: str) -> Report:
+def check_remotely(project: Project, address: str) -> CheckReport:
     """The same by a Spark Connect server."""
-    report = Report([f"{project.name}: broker {project.servers}, storage {project.storage}"])
+    report = CheckReport([f"{project.name}: broker {project.servers}, storage {project.storage}"])
     try:
-        with connected(address, project) as server:
+        with connect(address, project) as server:
             report.lines.extend(f"{name} ({kind.value})" for name, kind in server.kinds.items())
             server.check()
     except Exception as error:
@@ -46,7 +46,7 @@ def check_remotely(project: Project, address: str) -> Report:
     return report
 
 
-def _check(node: Node, names: Names, report: Report) -> None:
+def _check(node: Node, names: Names, report: CheckReport) -> None:
     inputs: set[str] = set()
     columns: list[str] = []
     for flow in node.flows:
@@ -70,6 +70,6 @@ def _check(node: Node, names: Names, report: Report) -> None:
     report.lines.extend(f"    {each}" for each in columns)
 
 
-def _check_names(graph: Graph, report: Report) -> None:
+def _check_names(graph: Graph, report: CheckReport) -> None:
     if AUDIT in graph.nodes:
         report.errors.append(f"a table cannot be called {AUDIT}: that is where batches are noted")

@@ -23,7 +23,7 @@ from headwater.pipeline import publish
 from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
-from headwater.pipeline.run.state import State, now
+from headwater.pipeline.run.state import PipelineState, now
 from headwater.pipeline.tables.delta import CommitResult, Table
 from headwater.pipeline.tables.store import Store
 from headwater.pipeline.taskfiles.declare import TaskFiles
@@ -89,7 +89,7 @@ class Query:
     """A plan that runs."""
 
     def __init__(
-        self, plan: Plan, names: Names, store: Store, checkpoints: Path, state: State
+        self, plan: Plan, names: Names, store: Store, checkpoints: Path, state: PipelineState
     ) -> None:
         self.plan = plan
         self._names, self._store, self._state = names, store, state

@@ -28,8 +28,8 @@ from headwater.pipeline.run import state as states
 from headwater.pipeline.run.queries import first_line
 from headwater.pipeline.run.report import Reporter, View
 from headwater.pipeline.run.runner import FIRST_PAUSE, TRIES, configure, only_runner
-from headwater.pipeline.run.state import Phase, State, TableState, now
-from headwater.spark.flight_client import Broker
+from headwater.pipeline.run.state import Phase, PipelineState, TableState, now
+from headwater.spark.flight_client import FlightClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ _PHASES: dict[str, Phase] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FlowEvent:
     """What the server says about a flow."""
 
     flow: str
@@ -69,7 +69,7 @@ class Event:
     error: str | None = None
 
 
-def event_of(message: str) -> Event | None:
+def event_of(message: str) -> FlowEvent | None:
     """From the sentence that the server sends; None if it is about something else."""
     phase: Phase | None = "failed"
     if (found := _UNRESOLVED.match(message)) is None and (found := _EVENT.match(message)):
@@ -77,11 +77,11 @@ def event_of(message: str) -> Event | None:
     if found is None or phase is None:
         return None
     error = _ERROR.search(message)
-    told = told_shortly(error["error"]) if error and phase == "failed" else None
-    return Event(found["flow"].replace("`", ""), phase, told)
+    told = short_error(error["error"]) if error and phase == "failed" else None
+    return FlowEvent(found["flow"].replace("`", ""), phase, told)
 
 
-def told_shortly(text: str) -> str:
+def short_error(text: str) -> str:
     """One sentence of what the server has to say about an error."""
     if re.search(r"DATA_SOURCE_NOT_FOUND\].*\bheadwater", text):
         return (
@@ -92,10 +92,10 @@ def told_shortly(text: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    return str(error) if isinstance(error, HeadwaterError) else told_shortly(str(error))
+    return str(error) if isinstance(error, HeadwaterError) else short_error(str(error))
 
 
-class Server:
+class ConnectServer:
     """A session on the server, and the graph of a project in it."""
 
     def __init__(self, spark: "SparkSession", project: Project) -> None:
@@ -147,7 +147,7 @@ class Server:
         for _ in self.events(None, dry=True):
             pass
 
-    def events(self, refresh: Sequence[str] | None, dry: bool = False) -> Iterator[Event]:
+    def events(self, refresh: Sequence[str] | None, dry: bool = False) -> Iterator[FlowEvent]:
         """One run. `refresh`: tables that are rebuilt; all of them if it is empty."""
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
@@ -194,21 +194,21 @@ def _registry(spark: "SparkSession", graph: str, kinds: dict[str, Kind]) -> Any:
         SparkConnectGraphElementRegistry,
     )
 
-    class Registry(SparkConnectGraphElementRegistry):
+    class ConnectRegistry(SparkConnectGraphElementRegistry):
         def register_output(self, output: Output) -> None:
             kinds[plain(output.name)] = kind_of(output)
             super().register_output(output)
 
-    return Registry(spark, graph)
+    return ConnectRegistry(spark, graph)
 
 
 @contextmanager
-def connected(address: str, project: Project) -> Iterator[Server]:
+def connect(address: str, project: Project) -> Iterator[ConnectServer]:
     """The project on the server, as long as this lasts."""
     spark = _session(address, project.name)
     server = None
     try:
-        server = Server(spark, project)
+        server = ConnectServer(spark, project)
         yield server
     finally:
         with contextlib.suppress(Exception):  # the server may be gone
@@ -248,12 +248,12 @@ class RemoteRunner:
         self,
         project: Project,
         address: str,
-        broker: Broker,
+        broker: FlightClient,
         once: bool = False,
         view: View = lambda _: None,
     ) -> None:
         self.project, self.address, self.once, self._view = project, address, once, view
-        self.state = State(project.name, "once" if once else "continuous")
+        self.state = PipelineState(project.name, "once" if once else "continuous")
         self._broker = broker
         self._stopping = threading.Event()
         self._flows: dict[str, str] = {}  # by table; names as the server has them
@@ -284,7 +284,7 @@ class RemoteRunner:
         return self.state.as_dict()
 
     def _run_in_a_session(self, refresh: Sequence[str] | None) -> None:
-        with connected(self.address, self.project) as server:
+        with connect(self.address, self.project) as server:
             while not self._stopping.is_set():
                 self._run_once(server, None if self._runs else refresh)
                 self._runs, self._failures = self._runs + 1, 0
@@ -293,7 +293,7 @@ class RemoteRunner:
                     return
                 server.renew()
 
-    def _run_once(self, server: Server, refresh: Sequence[str] | None) -> None:
+    def _run_once(self, server: ConnectServer, refresh: Sequence[str] | None) -> None:
         """In a thread, so that a signal does not have to wait for the server's next word."""
         errors: list[Exception] = []
 
@@ -313,14 +313,14 @@ class RemoteRunner:
         elif errors:
             raise errors[0]
 
-    def _note(self, event: Event, kinds: dict[str, Kind]) -> None:
+    def _note(self, event: FlowEvent, kinds: dict[str, Kind]) -> None:
         name = plain(event.flow)
         if name not in self._flows:
             self._flows[name] = event.flow
             self.state.add(TableState(name, kinds.get(name, Kind.TABLE).value, name))
         self.state.set([name], state=event.phase, error=event.error)
 
-    def _count(self, server: Server) -> None:
+    def _count(self, server: ConnectServer) -> None:
         """How many rows each table has now."""
         started = time.monotonic()
         if started < self._count_at and not self.once:

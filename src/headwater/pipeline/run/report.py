@@ -12,7 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.care.background import Background
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.run import state as states
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 
 EVERY = 1.0
 #: Shows a state to a person, or prints it.
@@ -25,7 +25,7 @@ class Reporter(Background):
     join_seconds = 30.0  # for its last word, which says how everything has ended
 
     def __init__(
-        self, project: Project, broker: Broker, look: Callable[[], dict[str, Any]], view: View
+        self, project: Project, broker: FlightClient, look: Callable[[], dict[str, Any]], view: View
     ) -> None:
         self._project, self._look, self._view = project, look, view
         # A report that does not arrive is not worth waiting for.

@@ -33,7 +33,7 @@ from headwater.pipeline.publish import broker_of
 from headwater.pipeline.run import state as states
 from headwater.pipeline.run.queries import Query, plans
 from headwater.pipeline.run.report import Reporter, View
-from headwater.pipeline.run.state import State, TableState
+from headwater.pipeline.run.state import PipelineState, TableState
 from headwater.pipeline.run.views import Views
 from headwater.pipeline.tables.delta_source import TableReader
 from headwater.pipeline.tables.store import Store
@@ -93,7 +93,7 @@ def only_runner(project: Project) -> Iterator[None]:
 
 
 @contextmanager
-def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Names, Store]]:
+def open_project(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Names, Store]]:
     """The definitions of a project, loaded, with names that resolve."""
     configure(spark, project)
     store = Store(spark, project.tables, project.setting("format", "delta-rs"))
@@ -107,7 +107,7 @@ def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Nam
         yield graph, names, store
 
 
-class Watched:
+class SupervisedQuery:
     """A query, and how often it has failed."""
 
     def __init__(self, query: Query) -> None:
@@ -128,9 +128,9 @@ class Runner:
         view: View = lambda _: None,
     ) -> None:
         self.project, self.spark, self.once, self._view = project, spark, once, view
-        self.state = State(project.name, "once" if once else "continuous")
+        self.state = PipelineState(project.name, "once" if once else "continuous")
         self._stopping = threading.Event()
-        self._watched: list[Watched] = []
+        self._watched: list[SupervisedQuery] = []
         self._broker = broker_of_project(spark, project)
         self._log: tuple[float, Any] = (0.0, None)
 
@@ -141,7 +141,10 @@ class Runner:
         """Run until everything is read, or until `stop`. Returns whether all went well.
 
         `refresh`: tables that are rebuilt from the start; all of them if it is empty."""
-        with only_runner(self.project), opened(self.spark, self.project) as (graph, names, store):
+        with (
+            only_runner(self.project),
+            open_project(self.spark, self.project) as (graph, names, store),
+        ):
             with ExitStack() as stack:
                 self._prepare(graph, names, store)
                 if refresh is not None:
@@ -166,7 +169,7 @@ class Runner:
             Query(plan, names, store, self.project.checkpoints, self.state)
             for plan in plans(graph, by_tasks=store.ours)
         ]
-        self._watched = [Watched(query) for query in made]
+        self._watched = [SupervisedQuery(query) for query in made]
         self._views = Views(graph, names, store, self.state, self.project.state, self._log_end)
         for query in made:
             for node in query.plan.nodes:
@@ -227,7 +230,7 @@ class Runner:
             done = [name for name in self._views.names if self.state.get(name).state != "failed"]
             self.state.set(done, state="done")
 
-    def _planned(self, watched: Watched) -> bool:
+    def _planned(self, watched: SupervisedQuery) -> bool:
         try:
             watched.query.plan_ahead()
         except Exception as error:  # a definition that is wrong does not get better
@@ -235,13 +238,13 @@ class Runner:
             self._failed(watched, sentence(error))
         return not watched.ended
 
-    def _ready(self, left: list[Watched]) -> list[Watched]:
+    def _ready(self, left: list[SupervisedQuery]) -> list[SupervisedQuery]:
         """Those that read no table which is still to be filled."""
         coming = {name for each in left for name in each.query.plan.tables}
         ready = [each for each in left if not each.query.inputs & coming]
         return ready or left
 
-    def _start(self, wave: list[Watched]) -> None:
+    def _start(self, wave: list[SupervisedQuery]) -> None:
         for watched in wave:
             if self._stopping.is_set():
                 return
@@ -260,7 +263,7 @@ class Runner:
             if self._stopping.wait(_GLANCE_SECONDS):
                 return
 
-    def _look_after(self, wave: list[Watched]) -> None:
+    def _look_after(self, wave: list[SupervisedQuery]) -> None:
         for watched in wave:
             if watched.ended:
                 continue
@@ -273,7 +276,7 @@ class Runner:
             elif watched.query.batches:
                 watched.failures = 0
 
-    def _ended(self, watched: Watched) -> None:
+    def _ended(self, watched: SupervisedQuery) -> None:
         error = watched.query.failure()
         if error is not None:
             self._failed(watched, error)
@@ -283,7 +286,7 @@ class Runner:
         elif not self._stopping.is_set():
             self._failed(watched, "it was stopped")
 
-    def _failed(self, watched: Watched, why: str) -> None:
+    def _failed(self, watched: SupervisedQuery, why: str) -> None:
         watched.failures += 1
         tables = watched.query.plan.tables
         batch = self.state.get(tables[0]).batch

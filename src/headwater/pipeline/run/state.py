@@ -62,7 +62,7 @@ class _Rate:
         return sum(rows for _, rows in self.written) / _RATE_SECONDS
 
 
-class State:
+class PipelineState:
     """Any thread may use it."""
 
     def __init__(self, name: str, mode: Literal["continuous", "once"]) -> None:

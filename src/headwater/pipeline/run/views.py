@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.pipeline.definitions.graph import Graph, Kind, Node, sentence, told
 from headwater.pipeline.definitions.names import Names
-from headwater.pipeline.run.state import State
+from headwater.pipeline.run.state import PipelineState
 from headwater.pipeline.tables.delta import CommitResult
 from headwater.pipeline.tables.store import Store
 from headwater.units import parse_duration
@@ -35,7 +35,7 @@ class Views:
         graph: Graph,
         names: Names,
         store: Store,
-        state: State,
+        state: PipelineState,
         directory: Path,
         log_end: Callable[[], int],
     ) -> None:

@@ -34,7 +34,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS, STAGING
 from headwater.pipeline.tables.parquet import Addition, StagedFile, staged_files
 from headwater.pipeline.tables.schemas import delta_schema, same_type
-from headwater.pipeline.tables.stored import File, StoredTable
+from headwater.pipeline.tables.stored import StoredTable, TableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ class CommitResult:
         )
 
     @classmethod
-    def of_committed(cls, files: Sequence[File]) -> "CommitResult":
+    def of_committed(cls, files: Sequence[TableFile]) -> "CommitResult":
         """The result of a batch whose files were in the table already."""
 
         def known(bound: str) -> list[int]:
@@ -160,7 +160,7 @@ class Table(StoredTable):
         with lock_of(self.path):
             if self._has(query, batch):
                 return CommitResult(repeated=True)
-            retried(
+            with_retries(
                 lambda: write_deltalake(
                     str(self.path),
                     rows,
@@ -194,7 +194,7 @@ class Table(StoredTable):
                 )
                 return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
-            files = retried(merge)["num_target_files_added"]
+            files = with_retries(merge)["num_target_files_added"]
         return CommitResult.of_rows(rows, files)
 
     def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> CommitResult:
@@ -271,7 +271,7 @@ class Table(StoredTable):
         new = [each.name for each in schema if each.name not in known]
         if new:
             fields = [each for each in delta_schema(schema).fields if each.name in new]
-            retried(lambda: self.delta().alter.add_columns(fields))
+            with_retries(lambda: self.delta().alter.add_columns(fields))
 
     def _create(self, schema: "StructType", partition_by: Sequence[str]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -296,10 +296,10 @@ class Table(StoredTable):
                 adds, mode, schema or delta.schema(), columns, commit_properties=once
             )
 
-        retried(commit)
+        with_retries(commit)
 
 
-def retried(commit: Callable[[], T]) -> T:
+def with_retries(commit: Callable[[], T]) -> T:
     """Commit, and try again if another process has changed the table meanwhile."""
     for _ in range(_COMMIT_TRIES - 1):
         try:

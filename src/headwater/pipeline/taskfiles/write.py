@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from headwater.pipeline.project.paths import OFFSETS, STAGING
-from headwater.spark.options import Source
+from headwater.spark.options import SourceOptions
 from headwater.spark.source import StreamReader, schema
 
 #: The columns above, as Spark and as Arrow write them.
@@ -61,7 +61,7 @@ MakeRows = Callable[[Any], Iterable[TaskRows]]
 class FileReader(StreamReader):
     """Reads the log as a stream of files: each task writes the rows that `make_rows` returns."""
 
-    def __init__(self, options: Source, tables: Path, make_rows: MakeRows) -> None:
+    def __init__(self, options: SourceOptions, tables: Path, make_rows: MakeRows) -> None:
         super().__init__(options, schema(options))
         self._tables, self._make_rows = tables, make_rows
 

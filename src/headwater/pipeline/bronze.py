@@ -35,7 +35,7 @@ from headwater.spark.source import schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So much is one micro-batch at most: enough to be quick, and bounded in memory.
+#: The most in one micro-batch: enough to be quick, and bounded in memory.
 MOST_OFFSETS = 2_000_000
 MOST_BYTES = "512MiB"
 PARTITION_COLUMNS = ["date", "topic_group"]

@@ -1,4 +1,4 @@
-"""Rows of a table that are also messages: each as JSON, exactly once.
+"""Publishes rows of a table as messages: each row as JSON, exactly once.
 
 The topic is the prefix, followed by the row's own topic if it has one. A batch is known to the
 broker by the query and its number, so one that is repeated is not published again.

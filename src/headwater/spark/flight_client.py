@@ -1,11 +1,11 @@
-"""The broker as Spark's processes see it: a Flight client that does not give up soon.
+"""The client of the broker in Spark's processes: over Flight, and patient.
 
 A `FlightClient` is a value: it says how to reach the broker, can be pickled, and goes along to all
 processes. Each process opens one connection when it first needs one, and keeps it.
 
 A request that finds no broker is made to the next server; after the last one it is made again, as
 often as the options say, with one line in the log each time. Every request can be repeated without
-harm: reading goes on behind what was read, and a stage or a commit counts once.
+harm: reading goes on behind the last row, and a stage or a commit counts once.
 """
 
 import json
@@ -32,7 +32,7 @@ COMMIT_SECONDS = 600.0
 
 #: The broker is away, or cannot do it now.
 _AWAY = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)
-# What Arrow and gRPC put around the sentence that was said.
+# Arrow and gRPC put these around the broker's sentence.
 _BEFORE = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
 _BEHIND = re.compile(r"(\. Detail: \w+)?\. gRPC client debug context:.*", re.DOTALL)
 
@@ -49,7 +49,7 @@ _CHANNEL = [
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What there is to read: offsets from `start` to before `end`."""
+    """The offsets that the log has: from `start` to before `end`."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class RecordSelection:
-    """Which messages, and which columns of them."""
+    """The topics to read, and whether with headers."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -83,8 +83,10 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class FlightClient:
-    """Raises Disconnected when it gives up, ConfigError for what an option can mend, and Refusal
-    for what the broker declines."""
+    """Makes requests to the broker.
+
+    Raises Disconnected when it gives up, ConfigError if an option is wrong, and Refusal if the
+    broker declines."""
 
     servers: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
@@ -181,7 +183,7 @@ class FlightClient:
         return batch
 
     def report(self, pipeline: str, state: Mapping[str, Any]) -> None:
-        """Say how a pipeline is doing, for the console."""
+        """Report the state of a pipeline, for the console."""
         self._act("report", pipeline=pipeline, state=dict(state))
 
     def close(self) -> None:
@@ -213,22 +215,22 @@ class FlightClient:
 
 
 class _FlightErrors:
-    """What Flight raises, as errors of ours; but for a broker that is away."""
+    """Turns errors of Flight into Headwater's, except that the broker is away."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, flight.FlightUnauthenticatedError):
             raise ConfigError(
-                "the broker wants another token: set the option token to what its configuration "
-                "has under [flight] token"
+                "the broker wants another token: set the option token to the one in the broker's "
+                "configuration, [flight] token"
             ) from None
         if isinstance(error, ArrowException | OSError) and not isinstance(error, _AWAY):
             raise Refusal(Code.NOT_PERMITTED, sentence_of(error)) from None
 
 
 def sentence_of(error: BaseException) -> str:
-    """What the other side said, without what Flight adds."""
+    """The sentence of the broker, without the words that Flight adds."""
     return _BEHIND.sub("", _BEFORE.sub("", str(error)))
 
 
@@ -299,7 +301,8 @@ class _ServerLink:
             self._client = None
 
 
-#: A process that was forked has none: those of its parent cannot be used in it.
+#: For the whole process on purpose: copies of one client share a connection. By process id, because
+#: a forked process cannot use the connections of its parent.
 _links: dict[tuple[int, FlightClient], _ServerLink] = {}
 
 

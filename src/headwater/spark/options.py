@@ -1,8 +1,8 @@
 """The options of `format("headwater")`. Each is declared once, as a field of one of these:
 
-    ConnectionOptions     where the broker is and how to get in: source and sink
-    SourceOptions         what is read, and how much at a time
-    SinkOptions           where to, and what happens with rows that cannot be messages
+    ConnectionOptions   how to reach the broker: source and sink
+    SourceOptions       the topics to read, and how much at a time
+    SinkOptions         the topic to write to, and the one for rows that cannot be messages
 
 Parsing, error messages and the table in the documentation are made from the declarations. Names
 and meanings are those of Spark's Kafka connector wherever it has them; a deviation is said in the
@@ -29,7 +29,7 @@ Mode = Literal["batch", "streaming"]
 _MOST = 10**18 - 1
 #: Spark's own options, which it hands over with the others.
 _OF_SPARK = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
-#: What people who come from Kafka write, and what it is called here.
+#: Names of Kafka's options, with the names here.
 _OF_KAFKA = {
     "kafka.bootstrap.servers": "servers",
     "assign": "subscribe",
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def use(self) -> str:
-        """What it is for, in words."""
+        """Its side and mode, in words."""
         side = "source, sink" if self.side == "both" else self.side
         return f"{side} ({self.only})" if self.only else side
 
@@ -173,7 +173,7 @@ def options(cls: type[T]) -> type[T]:
 
 @options
 class ConnectionOptions:
-    """What is the same for reading and writing."""
+    """The options for reading and writing."""
 
     servers: tuple[Address, ...] = option(
         "servers",
@@ -183,23 +183,27 @@ class ConnectionOptions:
         "one does not answer.",
     )
     token: str | None = optional(
-        "token", units.secret(), "What the broker wants to hear first (`[flight] token`)."
+        "token", units.secret(), "The token that the broker expects (`[flight] token`)."
     )
-    tls: bool = option("tls.enabled", _switch(), "false", "Whether the broker speaks TLS.")
+    tls: bool = option("tls.enabled", _switch(), "false", "Whether the broker uses TLS.")
     ca_file: Path | None = optional(
         "tls.caFile",
         units.path(),
-        "Who has signed the broker's certificate (PEM). It is read where the query is started.",
+        "The certificate of the authority that signed the broker's (PEM). The file is read where "
+        "the query is started.",
         default="those the system trusts",
     )
     retries: int = option(
         "fetch.numRetries",
         _number(0),
         "10",
-        "How often a request is made again when no server answers.",
+        "The number of retries when no server answers.",
     )
     retry_interval: int = option(
-        "fetch.retryIntervalMs", _number(0), "1000", "How long to wait before that."
+        "fetch.retryIntervalMs",
+        _number(0),
+        "1000",
+        "Milliseconds to wait before each of these retries.",
     )
 
     def check(self) -> None:
@@ -210,7 +214,7 @@ class ConnectionOptions:
             )
 
     def check_mode(self, mode: Mode) -> None:
-        """Raise ConfigError if something was given that means nothing in this mode."""
+        """Raise ConfigError if something was given that has no effect in this mode."""
         for each in fields(self):
             declared: Option = each.metadata["option"]
             given = getattr(self, each.name) != each.default
@@ -226,18 +230,20 @@ class SourceOptions(ConnectionOptions):
         "The topics to read. Exactly one of `subscribe` and `subscribePattern` has to be given.",
     )
     pattern: str | None = optional(
-        "subscribePattern", _pattern(), "The topics to read: those that it matches as a whole."
+        "subscribePattern",
+        _pattern(),
+        "A pattern for the topics to read, which matches the whole topic.",
     )
     start: Position | None = optional(
         "startingOffsets",
         _position(Edge.EARLIEST, Edge.LATEST),
-        "Where to start. A stream that has a checkpoint goes on from there instead.",
+        "The offset to start at. A stream that has a checkpoint goes on from there instead.",
         default="latest; in batch: earliest",
     )
     end: Position | None = optional(
         "endingOffsets",
         _position(Edge.LATEST),
-        "Where to end: before this offset.",
+        "The offset to end before.",
         "batch",
         default="latest",
     )
@@ -257,13 +263,13 @@ class SourceOptions(ConnectionOptions):
     most_offsets: int | None = optional(
         "maxOffsetsPerTrigger",
         _number(1),
-        "How many offsets a micro-batch has at most. Those of other topics count.",
+        "The most offsets in a micro-batch. Offsets of other topics count.",
         "streaming",
     )
     most_bytes: int | None = optional(
         "maxBytesPerTrigger",
         replace(units.size("1"), words="a size, such as `64MiB`"),
-        "About how many bytes of the log a micro-batch has at most. Those of other topics count.",
+        "About the most bytes of the log in a micro-batch. Bytes of other topics count.",
         "streaming",
     )
     least_offsets: int | None = optional(
@@ -276,13 +282,13 @@ class SourceOptions(ConnectionOptions):
         "maxTriggerDelay",
         _delay(),
         "15m",
-        "How long `minOffsetsPerTrigger` may hold back a micro-batch.",
+        "The longest time that `minOffsetsPerTrigger` may hold back a micro-batch.",
         "streaming",
     )
     least_partitions: int | None = optional(
         "minPartitions",
         replace(units.whole_number(1, 100_000), words="a whole number from 1 to 100000"),
-        "Into how many partitions a range of offsets is cut at least.",
+        "The fewest partitions that a range of offsets is cut into.",
         default="by size",
     )
     fail_on_data_loss: bool = option(
@@ -290,7 +296,7 @@ class SourceOptions(ConnectionOptions):
         _switch(),
         "true",
         "Whether to stop when offsets that should be read are no longer in the log. If `false`, "
-        "that is logged and reading goes on behind them.",
+        "the missing range is logged and reading goes on behind it.",
     )
     headers: bool = option(
         "includeHeaders", _switch(), "false", "Whether there is a column `headers`."
@@ -321,7 +327,7 @@ class SinkOptions(ConnectionOptions):
     dead_letter_topic: str | None = optional(
         "deadLetterTopic",
         replace(units.topic(), words="a topic"),
-        "Where rows go that cannot be messages. Without it, they fail the batch.",
+        "The topic for rows that cannot be messages. Without it, such rows fail the batch.",
     )
     producer: str | None = optional(
         "producer",

@@ -1,14 +1,13 @@
 """A Spark session that is ready for the log: measured settings, few words, files in one place.
 
-Any other SparkSession works with `format("headwater")` as well. This one is set up so that nobody
-has to find out the rest.
+Any other SparkSession works with `format("headwater")` as well, but without these settings.
 
 Below the directory:
 
     warehouse/      tables
-    metastore/      what Derby writes, if Hive is used
+    metastore/      Derby's files, if Hive is used
     java/           how to start the Java that pip brought; see java.py
-    run-<random>/   what a session needs while it runs, and what is left of it if it was killed
+    run-<random>/   files of a running session; a later one removes those of a killed session
 """
 
 import contextlib
@@ -87,7 +86,7 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
 def settings(
     home: Path, run: Path, version: int = java.OLDEST, cores: int | None = None
 ) -> dict[str, str]:
-    """What is set unless the caller says otherwise.
+    """The settings of Spark, unless the caller gives others.
 
     `run` is the directory of this session, `version` that of Java, and `cores` how many the session
     has if it runs on this machine.
@@ -152,7 +151,7 @@ def _cores(master: str) -> int | None:
 
 
 def _set_environment(master: str) -> None:
-    """What Spark takes from the environment. What is there already was meant so."""
+    """Set the variables that Spark reads, unless they are set already."""
     # Otherwise workers run on whatever `python3` is, where this package is not.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):

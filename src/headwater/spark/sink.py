@@ -1,15 +1,15 @@
 """Writing to the log: in batch, and from a stream. Each micro-batch is visible once, as a whole.
 
     write     in each task: rows are staged in the broker, under (query, batch, partition, attempt)
-    commit    in the driver: the broker makes visible what the tasks say they have staged
-    abort     in the driver: the broker drops it
+    commit    in the driver: the broker makes the staged rows of all tasks visible
+    abort     in the driver: the broker drops the staged rows
 
 A batch that is repeated after a crash has the same (query, batch), and the broker makes it visible
 only once. A task that is repeated stages under another attempt; the one that counts is the one
 Spark hands to `commit`.
 
-Rows that cannot be messages fail the batch, or become dead letters. The broker knows what it takes;
-what it refuses once is sifted out from then on (see `Sieve`).
+Rows that cannot be messages fail the batch, or become dead letters. The broker decides which rows
+it takes; rows like one that it has refused are kept apart from then on (see `Sieve`).
 """
 
 import logging
@@ -35,7 +35,7 @@ from headwater.spark.options import SinkOptions
 
 logger = logging.getLogger(__name__)
 
-#: So much is staged at once: it is kept until the broker has it, in case it has to be sent again.
+#: The most that is staged at once: it stays in memory until the broker has it.
 PIECE_BYTES = 32 * 1024 * 1024
 # A task stages its pieces as partitions p·2²⁰, p·2²⁰+1, …: so they stay in order.
 _PIECES = 1 << 20
@@ -56,7 +56,7 @@ Bad = list[tuple[int, str]]
 
 @dataclass
 class StagedPartition(WriterCommitMessage):
-    """What a task has staged: the attempt of each piece."""
+    """The rows that a task has staged: the attempt of each piece."""
 
     query: str
     batch: int
@@ -64,7 +64,7 @@ class StagedPartition(WriterCommitMessage):
 
 
 class StagingWriter:
-    """What is the same in batch and from a stream."""
+    """Stages rows in tasks and commits them in the driver, for batch and stream."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -119,8 +119,8 @@ class StagingWriter:
                 logger.warning("batch %d of %s was written before, and not again", batch, query)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """The broker drops what nobody commits, sooner or later. This is sooner; and why the batch
-        failed is more important than that this did, too."""
+        """Drop staged rows now; the broker would do so in the end. An error here is only logged, so
+        that it does not hide the error of the batch."""
         for each in messages:
             if isinstance(each, StagedPartition):
                 try:
@@ -160,7 +160,9 @@ class StreamWriter(StagingWriter, DataSourceStreamArrowWriter):
         query = context and context.getLocalProperty("sql.streaming.queryId")
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         if not query or not batch:
-            raise HeadwaterError("this version of Spark does not tell which query and batch it is")
+            raise HeadwaterError(
+                "this version of Spark does not name the query and the batch of a task"
+            )
         return self._stage(f"spark/{query}", int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -217,8 +219,8 @@ def _pieces(batches: Iterator[Any]) -> Iterator[list[Any]]:
 class Sieve:
     """Keeps rows apart that cannot be messages.
 
-    Nulls are seen here. What else the broker does not take is learnt from it: it names the first
-    row that it refuses and says why, and the rows of the same kind are kept apart from then on."""
+    Nulls are found here. Other faults are learnt from the broker: it names the first row that it
+    refuses and the reason, and rows with the same fault are kept apart from then on."""
 
     def __init__(self, dead_topic: str | None, partition: int) -> None:
         self._dead_topic = dead_topic

@@ -41,11 +41,10 @@ from headwater.spark.options import Edge, Mode, Position, SourceOptions
 
 logger = logging.getLogger(__name__)
 
-#: How much of the log a partition has: no more than the one, and no less than the other just to
-#: keep all cores busy.
+#: The most of the log in a partition, and the least that is cut off just to keep all cores busy.
 PARTITION_BYTES = 64 * 1024 * 1024
 LEAST_BYTES = 4 * 1024 * 1024
-# How finely the broker is asked to tell sizes; between those, messages count as equally large.
+# The broker reports sizes for pieces of so many bytes; within one, messages count as equally large.
 _PIECE_BYTES = 16 * 1024 * 1024
 # A short message is as much work as one of this size. Blocks may be compressed on disk, too.
 _ROW_BYTES = 128
@@ -77,7 +76,7 @@ class OffsetRange(InputPartition):
 
 
 class LogReader:
-    """What is the same in batch and in a stream."""
+    """Reads ranges of the log, for batch and stream."""
 
     def __init__(self, options: SourceOptions, wanted: StructType) -> None:
         if wanted != schema(options):
@@ -171,7 +170,7 @@ def _edges(ends: Sequence[int], weights: Sequence[int], start: int, count: int) 
 
 
 def _cores() -> int:
-    """Of this machine: a planner is not told how many there are elsewhere."""
+    """The cores of this machine: a planner does not know those of the executors."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -231,7 +230,7 @@ class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         if given > log.end:
             return _offset(self._other_log(given, log))
         if given < log.start and self._options.fail_on_data_loss:
-            self._kept(given, end, log.start)  # says what is missing
+            self._kept(given, end, log.start)  # raises, and names the missing offsets
         begin = max(given, log.start)
         if begin >= end:
             return _offset(max(given, end))

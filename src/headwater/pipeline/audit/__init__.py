@@ -1,16 +1,16 @@
-"""The audit: proves that the tables equal the log, or says where they do not.
+"""The audit: proves that the tables equal the log, or names the offsets where they differ.
 
-    checksum.py    a number for each record, the same wherever it is
-    records.py     the log against bronze
-    tables.py      bronze against silver, quarantine and late
-    repeats.py     records that are in no table because they repeat a key
-    keys.py        rows that are there although they repeat a key
-    files.py       the files of tables
-    batches.py     what the batches say they have written
-    checkpoint.py  how far a query has come
-    model.py       what is found
+    records.py      compares the log with bronze
+    checksum.py     the checksum of a record, the same in the log and in a table
+    tables.py       compares bronze with silver, quarantine and late
+    repeats.py      records that are in no table because they repeat a key
+    keys.py         rows of silver that repeat a key and should not be there
+    batches.py      the batches of a table, as the table `audit` lists them
+    checkpoint.py   how far a query has come
+    files.py        reads the files of tables
+    model.py        differences, outcomes and the report
 
-No Spark is needed for this, and a pipeline may run meanwhile.
+Rules: the audit needs no Spark, changes nothing, and may run while the pipeline runs.
 """
 
 import time
@@ -48,12 +48,12 @@ class Audit:
         bounds, self._remarks = records.bounds_of(broker, self._table, self._noted)
         if isinstance(self._table, SparkParquetTable):
             self._contracts = ()
-            self._remarks.append("tables of plain files: only bronze is compared")
+            self._remarks.append("tables of Parquet files: only bronze is compared")
         self._bounds = _limited(bounds, first, end)
 
     @property
     def steps(self) -> int:
-        """About how many records will be looked at, each as often as it is somewhere."""
+        """About how many records the audit reads; a record counts once for each place it is in."""
         bounds = self._bounds
         in_log = bounds.end - min(max(bounds.start, bounds.kept), bounds.end)
         return in_log + (bounds.end - bounds.start) * (2 if self._contracts else 1)

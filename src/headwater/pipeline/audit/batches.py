@@ -1,8 +1,8 @@
-"""What the batches of a table say that they have written: one after the other, nothing twice.
+"""The batches of a table, as the table `audit` lists them: without gaps and overlaps.
 
 The audit table has a row for each batch of each table: its first and last offset and how many rows.
-One without rows is a range that the log had dropped before it could be read. Rows of a table that
-was rebuilt since are of queries that it does not know any more, and mean nothing.
+A batch without rows is a range that the log had dropped before it could be read. Batches of a query
+that the table does not know are from before the table was rebuilt, and are ignored.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class AuditedBatch:
     first: int
     last: int
     rows: int
-    #: It has filled a range that was missing, in parts maybe.
+    #: A backfill: it has filled a range that was missing, maybe only a part of it.
     filled: bool
 
 

@@ -1,4 +1,4 @@
-"""The files of tables, as audits read them: batch by batch, and only those that may matter."""
+"""Reads the files of tables: batch by batch, and only those that may have offsets of a range."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def file_batches(file: TableFile, columns: Sequence[str] = checksum.COLUMNS) -> 
 def overlapping(
     files: Sequence[TableFile], start: int, end: int, name: str = "offset"
 ) -> list[TableFile]:
-    """Those that may have offsets of a range."""
+    """The files that may have offsets of a range."""
     found = []
     for each in files:
         low, high = offset_bounds(each, name)

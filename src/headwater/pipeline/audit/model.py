@@ -1,4 +1,4 @@
-"""What an audit finds."""
+"""The findings of an audit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What a comparison has found. All is well if there are no differences."""
+    """The result of one comparison. All is well if there are no differences."""
 
     what: str
     records: int
     differences: list[Difference] = field(default_factory=list)
-    #: What a person should know, although it is no error.
+    #: Sentences that a person should read, although they are no errors.
     remarks: list[str] = field(default_factory=list)
 
     def count(self, *kinds: DifferenceKind) -> int:

@@ -4,10 +4,10 @@ The records of the log (over Flight) and the rows of bronze (from its files) are
 function, see checksum.py. Each is read once, in any order, with a few batches in memory. A range
 that differs is looked at offset by offset.
 
-What is no error:
+These are no errors:
 
-- Retention has taken the beginning of the log: that part is only in bronze, and there each offset
-  has to be once.
+- Retention has deleted the beginning of the log: that part is only in bronze, where each offset has
+  to be once.
 - The log had dropped records before they could be read: bronze has noted that.
 - Records are newer than the last batch of bronze: that is lag.
 - Old rows of bronze were deleted, because the table has a retention of its own.
@@ -33,7 +33,7 @@ from headwater.pipeline.tables.stored import StoredTable, TableFile
 from headwater.spark.flight_client import FlightClient, RecordSelection
 
 RANGE = 100_000
-#: So many ranges that differ are looked at closely; of the others only the numbers are told.
+#: So many ranges that differ are compared offset by offset; of the others only counts are reported.
 EXAMINED = 50
 _TASK_OFFSETS = 500_000
 _THREADS = 4
@@ -41,7 +41,7 @@ _THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class AuditBounds:
-    """Which offsets are compared, from which on the log has them, and what bronze never got."""
+    """The offsets to compare, the first one in the log, and the ranges that bronze never got."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class AuditBounds:
 def bounds_of(
     broker: FlightClient, bronze: StoredTable | SparkParquetTable, batches: AuditedBatches
 ) -> tuple[AuditBounds, list[str]]:
-    """What there is to compare, and what is to be said about the rest."""
+    """The offsets to compare, and remarks about the others."""
     files, remarks = bronze.files(), []
     log = broker.log()  # afterwards: a pipeline that runs may write what came in between
     bounds = [offset_bounds(each) for each in files]
@@ -200,7 +200,7 @@ def _roughly(expected: Any, found: int, low: int, high: int) -> list[Difference]
 def examine(
     broker: FlightClient, files: Sequence[TableFile], low: int, high: int, bounds: AuditBounds
 ) -> list[Difference]:
-    """What exactly differs in a range."""
+    """The differences in a range, offset by offset."""
     batches = (batch for each in overlapping(files, low, high) for batch in file_batches(each))
     there, numbers = _collected(batches, low, high)
     unique, first, counts = np.unique(there, return_index=True, return_counts=True)

@@ -1,9 +1,9 @@
-"""Records that are in no table because they repeat a key, and those that only seem to.
+"""Records that are in no table: those that repeat a key, and those that only seem to.
 
 A record is left out if silver has a row with its key that came before it, at most the contract's
-`dedupe_window` earlier (contracts/repeats.py). That is exact, so a record that is missing for no
-such row is missing. Nothing is certain where a redrive has been: it leaves out what has a key in
-silver, whenever that came; nor where retention has deleted the row that was there first.
+`dedupe_window` earlier (contracts/repeats.py). That is exact, so a record without such a row is
+missing. There are two exceptions: a redrive leaves out a record if silver has its key from any
+time, and retention may have deleted the row that was there first.
 """
 
 from collections.abc import Mapping

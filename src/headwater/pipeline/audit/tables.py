@@ -1,5 +1,5 @@
-"""Bronze against what became of it: each record of a topic with a contract is in silver, in
-quarantine or in late, and in one of them only.
+"""Bronze against silver, quarantine and late: each record of a topic with a contract is in exactly
+one of them.
 
 The one exception is a record that repeats the key of a row of silver: it was left out, which is
 counted (repeats.py). Offsets are looked at in windows, one byte for each.
@@ -33,15 +33,15 @@ SHARED = (QUARANTINE, "late", REDRIVEN)
 
 @dataclass(slots=True)
 class ContractTally:
-    """What was found for one contract so far."""
+    """The findings for one contract so far."""
 
     contract: Contract
     repeats: RepeatJudge
-    #: None where a redrive has been: what it brings into silver, the running query does not know.
+    #: None after a redrive: the running query does not know the keys that it has added to silver.
     keys: SilverKeys | None
     #: Retention has deleted rows before this offset.
     start: int = 0
-    #: Behind the last offset that its tables have seen: what is newer is lag.
+    #: Behind the last offset that its tables have seen: newer records are lag.
     end: int = 0
     records: int = 0
     newer: int = 0
@@ -175,7 +175,7 @@ class _OffsetWindow:
         return stretches(kind, places + self._low, None if counts is None else counts[places])
 
     def _without_repeats(self, tally: ContractTally, absent: Any) -> Any:
-        """Those of the offsets for which there is no reason to be in no table."""
+        """The offsets that are missing without a reason."""
         if not len(absent) or not tally.contract.key:
             return absent
         judged = tally.repeats.judge(self._records(tally.contract, absent))

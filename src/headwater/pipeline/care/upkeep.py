@@ -1,14 +1,14 @@
-"""Upkeep: few large files instead of many small ones, and nothing kept for longer than wanted.
+"""Upkeep: few large files instead of many small ones, and neither rows nor files beyond their time.
 
     expire      rows that are older than the table's retention are deleted (retention.py)
     compact     small files of a partition become one. Streams that read the table notice nothing.
-    clean       files that no version of the last 7 days has, and what was never committed, go
+    clean       files that were never committed, or that no version of the last 7 days has, go
 
-Readers hold on to files of older versions while they run, which is why these stay for a while.
+Files of older versions stay for a while because readers that run still use them.
 
-A pipeline that runs does this on a schedule, `headwater pipeline compact` at once. Both may do it
-at the same time, also while rows are added: each step is one commit, and the one that comes too
-late is tried again. Killed in between, it leaves files that nobody reads, for the next time.
+A pipeline that runs does this on a schedule, `headwater pipeline compact` at once. Both may run at
+the same time, also while rows are added: each step is one commit, and a commit that comes too late
+is tried again. A killed upkeep leaves files that nobody reads; the next one removes them.
 """
 
 import contextlib
@@ -40,19 +40,19 @@ logger = logging.getLogger(__name__)
 TARGET_BYTES = 128 * 1024 * 1024
 KEPT_HOURS = 7 * 24
 ABANDONED_SECONDS = 3600.0
-#: While a pipeline runs: how often it is done, and with how many small files sooner.
+#: While a pipeline runs: the time between two runs, and the number of small files for a run sooner.
 EVERY = "10m"
 MANY_FILES = 200
 _LOOK_SECONDS = 30.0
 _SMALL_BYTES = TARGET_BYTES // 4
-#: How deltalake calls a file while it writes it. It does not see those that a kill has left.
+#: The names of files that deltalake is writing. Its vacuum does not see those that a kill has left.
 _UNFINISHED = "*.parquet#*"
 _WRITING = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepResult:
-    """What upkeep did to a table, or would do."""
+    """The changes that upkeep has made to a table, or would make."""
 
     table: str
     files_before: int = 0
@@ -76,7 +76,7 @@ def keep_all(
     due: Callable[[Table], bool] = lambda _: True,
     dry: bool = False,
 ) -> Iterator[UpkeepResult]:
-    """Look after those tables that are due. What is wrong with one does not stop the others."""
+    """Do upkeep of the tables that are due. A failure with one does not stop the others."""
     for table in tables:
         try:
             if due(table):
@@ -89,7 +89,7 @@ def keep_all(
 def keep(
     table: Table, retention: str | None = None, kept_hours: int = KEPT_HOURS, dry: bool = False
 ) -> UpkeepResult:
-    """Do all of it to a table. `dry`: only say what there is to do."""
+    """Do upkeep of a table. `dry`: only count what there is to do."""
     before = table.files()
     done = UpkeepResult(table.name, len(before), bytes_before=_size(before))
     if dry:
@@ -116,7 +116,7 @@ def compact(table: Table) -> None:
 
 
 def clean(table: Table, kept_hours: int = KEPT_HOURS, dry: bool = False) -> int:
-    """Remove what nobody reads any more; returns how many files."""
+    """Remove files that nobody reads any more; returns how many."""
     begun = (*(table.path / STAGING).glob("*"), *table.path.rglob(_UNFINISHED))
     abandoned = [each for each in begun if _is_abandoned(each)]
     gone = _vacuumed(table, kept_hours, dry=True)

@@ -1,7 +1,7 @@
 """The verdict over one record, in plain Python.
 
-This is the definition of every rule, and it makes the sentences of all violations. `fits.py` knows
-quicker, for whole batches, which records certainly fit; a property test holds one to the other.
+Every rule is defined here, with the sentence about its violation. `fits.py` finds records that
+certainly fit more quickly, in whole batches; a property test compares the two.
 """
 
 import math
@@ -26,7 +26,7 @@ _FRACTION = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a verdict is about: a message of the log."""
+    """A message of the log, to be judged."""
 
     topic: str
     value: bytes
@@ -41,7 +41,7 @@ class Verdict:
     rule: str | None = None
     reason: str | None = None
     event_time: datetime | None = None
-    #: The typed row by column, its key, and the fields that nobody declared, unless it is broken.
+    #: The typed row by column, its key, and the undeclared fields; empty for a broken record.
     row: dict[str, Any] = field(default_factory=dict)
     key: tuple[Any, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ _MISSING = object()
 
 
 def verdict(contracts: Sequence[Contract], record: Record) -> Verdict:
-    """Where a record belongs, by the contract for its topic."""
+    """The verdict over a record, by the contract for its topic."""
     contract = contract_of(contracts, record.topic)
     if contract is None:
         reason = f"no contract is for the topic {record.topic}"
@@ -81,7 +81,7 @@ def verdict_of(contract: Contract, record: Record) -> Verdict:
 
 
 def key_of(contract: Contract, value: bytes) -> tuple[Any, ...] | None:
-    """What a record is known by; None if it has no key or does not fit the contract."""
+    """The key of a record; None if it has none or does not fit the contract."""
     try:
         return _key(contract, typed(contract, value))
     except Violation:

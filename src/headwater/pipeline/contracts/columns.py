@@ -1,6 +1,6 @@
 """Columns as Arrow's JSON reader makes them, as columns of a table; and where values certainly fit.
 
-What is null fits, unless it is required. An item of an array only has to be of the right type.
+A null fits, unless the field is required. An item of an array only has to be of the right type.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def arrow_type(kind: FieldKind, field: Field) -> pa.DataType:
 
 
 def parsed_type(kind: FieldKind, field: Field) -> pa.DataType:
-    """What Arrow's parser is to make of it."""
+    """The type that Arrow's parser reads a field as."""
     if kind.item is not None:
         return pa.list_(parsed_type(kind.item, field))
     if kind.name == "struct":
@@ -111,7 +111,7 @@ def _struct(kind: FieldKind, field: Field, column: Any) -> Typed:
     typed = pa.StructArray.from_arrays(
         [part for part, _ in parts], fields=list(arrow_type(kind, field)), mask=column.is_null()
     )
-    return typed, pc.or_(fits, column.is_null())  # nothing is required of what is not there
+    return typed, pc.or_(fits, column.is_null())  # a struct that is null has no required fields
 
 
 def _double(kind: FieldKind, field: Field, column: Any) -> Typed:
@@ -172,7 +172,7 @@ Rule = Callable[[Any], Any]
 
 
 def _rules(field: Field) -> list[Rule]:
-    """What typed values have to be like. A null is always right."""
+    """The rules for typed values. A null breaks none of them."""
     kind = arrow_type(field.kind, field)
     found: list[Rule] = []
     length = pc.list_value_length if field.kind.name == "array" else pc.utf8_length

@@ -1,8 +1,8 @@
-"""A draft of a contract, from what is in a topic. Needs no Spark.
+"""A draft of a contract, inferred from the newest messages of a topic. Needs no Spark.
 
-It looks at the newest messages of the topic, so many at most. What it cannot know (ranges, what is
-a key) is guessed and said in comments: the draft is there to be read. The records that it was made
-from fit it: a field that has values of several types is left to `unknown: evolve`.
+Ranges and keys are guesses and stand in comments, because messages alone do not say them: a person
+has to read the draft. The sampled records fit it: a field with values of several types is left to
+`unknown: evolve`.
 """
 
 import re
@@ -25,7 +25,7 @@ MOST_FIELDS = 200
 _WINDOW = 100_000
 _MOST_BYTES = 1024 * 1024
 MIXED = "mixed"
-#: What JSON has as a text.
+#: Kinds that JSON writes as a text.
 _TEXTS = {"string", "timestamp", "date"}
 _KEYS = ("id", "uuid", "key", "_id")
 _TIMES = ("event_time", "timestamp", "time", "ts", "at", "created_at", "date")
@@ -36,7 +36,7 @@ _MILLISECONDS = range(10**12, 10**13)
 
 @dataclass
 class FieldSample:
-    """What was found in one field."""
+    """The values found in one field."""
 
     count: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ def kind_of(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen in a topic."""
+    """The messages sampled from a topic."""
 
     topic: str
     records: int
@@ -274,7 +274,7 @@ def _type(seen: FieldSample) -> str | None:
 
 
 def _innermost(seen: FieldSample) -> FieldSample:
-    """What arrays consist of in the end."""
+    """The items of arrays, below all levels."""
     return _innermost(seen.items) if seen.kind == "array" and seen.items else seen
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 SCALARS = ("string", "long", "double", "boolean", "timestamp", "date")
 MOST_DIGITS = 38
 
-#: What has to be in the JSON, in words, for error messages and the documentation.
+#: The JSON value that each type takes, in words, for error messages and the documentation.
 WORDS = {
     "string": "a text",
     "long": "a whole number of 64 bits, written without a point or an exponent",

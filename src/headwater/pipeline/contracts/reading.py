@@ -78,7 +78,7 @@ def parse(text: str, file: Path) -> Contract:
 
 
 class _Yaml:
-    """A piece of the file, with what it is called."""
+    """A node of the file, with its name for error messages."""
 
     def __init__(self, file: Path, name: str, node: Any) -> None:
         self.file, self.name, self.node = file, name, node
@@ -95,7 +95,7 @@ class _Yaml:
 
     def parts(self, known: Sequence[str] = ()) -> dict[str, "_Yaml"]:
         if not isinstance(self.node, yaml.MappingNode):
-            self.fail("there have to be keys with values here")
+            self.fail("write keys with values here")
         found: dict[str, _Yaml] = {}
         for key, value in self.node.value:
             name = str(key.value)
@@ -280,7 +280,7 @@ def _field(name: str, part: _Yaml) -> Field:
 
 
 def column_of(name: str) -> str:
-    """What every tool takes as the name of a column."""
+    """The name of a column that every tool accepts."""
     safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{safe}" if safe[0].isdigit() else safe
 

@@ -34,9 +34,9 @@ class Sessions(StatefulProcessor):
         self._session = handle.getValueState("session", self._schema)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        news = pa.Table.from_pandas(pd.concat(rows), preserve_index=False)
+        new = pa.Table.from_pandas(pd.concat(rows), preserve_index=False)
         known = self._known(key)
-        every = pa.concat_tables([known, news.select(SPANS.names).cast(SPANS)])
+        every = pa.concat_tables([known, new.select(SPANS.names).cast(SPANS)])
         spans = joined(self._limits, every).to_pylist()
         self._session.update(tuple(spans[-1][name] for name in SPANS.names[2:]))
         if not len(known):

@@ -1,12 +1,14 @@
-"""Quarantined records once more: into the tables, after a contract changed, or back to their topic.
+"""Redrive: quarantined records are judged again after a contract changed, or published again.
 
-To the tables: records that fit now become rows of silver (unless one with their key is there) or of
-late, and leave quarantine; the others stay, with the reason that holds now.
+To the tables: records that fit now become rows of silver (unless silver has a row with their key)
+or of late, and leave quarantine; the others stay, with their new reason.
 
-It may be killed at any time and run again. Records are taken some thousand at a time; those whose
-offset is in a table already are not put there again, and records leave quarantine last. What is
-published is noted in state/redrive.json first, so that a run after a kill publishes the very same
-batch, which the broker takes once.
+To the topic: records are published to the topics that they came from, and leave quarantine.
+
+A redrive may be killed at any time and run again. Records are taken some thousand at a time; those
+whose offset is in a table already are not added again, and records leave quarantine last. The
+offsets of a batch are noted in state/redrive.json before it is published, so that a run after a
+kill publishes the very same batch, which the broker takes once.
 """
 
 import json
@@ -54,7 +56,7 @@ _CHANGES = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSelection:
-    """Which records of quarantine."""
+    """The records of quarantine that a redrive is about."""
 
     contract: str | None = None
     rule: str | None = None
@@ -69,7 +71,7 @@ class QuarantineSelection:
 
 @dataclass(frozen=True, slots=True)
 class RedriveOutcome:
-    """What became of the records, or would."""
+    """The numbers of records by what became of them, or would become."""
 
     records: int
     silver: dict[str, int] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class RedriveOutcome:
 
 @dataclass(slots=True)
 class _Count:
-    """What has become of the records so far."""
+    """The same numbers while the redrive runs."""
 
     records: int = 0
     silver: Counter[str] = field(default_factory=Counter)
@@ -105,7 +107,7 @@ class QuarantineRedrive:
         self._keys: dict[str, set[bytes]] = {}  # that this run has brought into silver
 
     def identity(self, selected: QuarantineSelection) -> str:
-        """The same for the same contracts, the same quarantine and the same choice."""
+        """A name that only the same contracts, quarantine and selection give."""
         text = repr((self._contracts, self._quarantine.version, selected))
         return f"redrive/{sha256(text.encode()).hexdigest()[:16]}"
 
@@ -128,7 +130,7 @@ class QuarantineRedrive:
     # To the tables
 
     def look(self, selected: QuarantineSelection) -> RedriveOutcome:
-        """What would happen."""
+        """The outcome that `to_tables` would have."""
         return self._run(selected, lambda *_: None, really=False)
 
     def to_tables(self, selected: QuarantineSelection, progress: Progress) -> RedriveOutcome:
@@ -156,7 +158,7 @@ class QuarantineRedrive:
         return count.outcome()
 
     def _judged(self, records: Any, really: bool) -> list[TaskRows]:
-        """TaskRows for the tables. Fields that nobody knew become columns first, if it is real."""
+        """Rows for the tables. New fields get a column first, unless this is a dry run."""
         while True:
             tables = ContractTables(self._contracts, self._state, learning=really)
             rows = list(tables.rows(records))
@@ -166,7 +168,7 @@ class QuarantineRedrive:
             tables.learn(new)
 
     def _fresh(self, made: TaskRows, count: _Count) -> TaskRows:
-        """Those that are in no table yet, and whose key is not there."""
+        """The rows that are in no table yet, and whose key is not in silver."""
         rows = made.rows
         name = "offset" if made.table == LATE else "_offset"
         there = self._there(made.table, name, rows.column(name))
@@ -182,7 +184,7 @@ class QuarantineRedrive:
         return TaskRows(made.table, kept, made.partition_by)
 
     def _there(self, table: str, column: str, values: Any, *more: str) -> Any:
-        """TaskRows of a table that have one of these values."""
+        """Rows of a table that have one of these values."""
         known = StoredTable(self._directory / table)
         if not known.exists:
             return pa.table({name: pa.array([], values.type) for name in (column, *more)})
@@ -212,7 +214,7 @@ class QuarantineRedrive:
     # Leaving quarantine
 
     def _change(self, records: Any, rows: Sequence[TaskRows], identity: str, batch: int) -> None:
-        """Take out what left, and give the others their new reason."""
+        """Take the records that fit out of quarantine, and give the others their new reason."""
         names = ["offset", "contract", "rule", "reason"]
         stayed = [each.rows.select(names) for each in rows if each.table == QUARANTINE]
         told = pa.concat_tables(stayed) if stayed else _CHANGES.empty_table().select(names)
@@ -241,7 +243,7 @@ class QuarantineRedrive:
     def to_topic(
         self, selected: QuarantineSelection, broker: "FlightClient", progress: Progress
     ) -> RedriveOutcome:
-        """Publish records to where they came from. What an earlier run began is ended first."""
+        """Publish records to their topics. A batch that an earlier run began is finished first."""
         published = 0
         if (begun := self._begun()) is not None:
             published += self._publish(*begun, broker)
@@ -289,7 +291,7 @@ class QuarantineRedrive:
 
 
 def _has(column: str, values: Any) -> Wanted:
-    """TaskRows with one of these values."""
+    """Rows with one of these values."""
     return lambda rows: pc.is_in(rows.column(column), value_set=values)
 
 

@@ -1,12 +1,12 @@
 """Replay: publish a range of the log, or rows of a table, into topics once more.
 
-Exactly once, however often it is killed. Rows are published in batches, and before a batch is sent
-it is noted which positions it has:
+Each row is published exactly once, however often the replay is killed. Rows are published in
+batches, and the positions of a batch are noted before it is sent:
 
-    <storage>/state/replays/<name>.json     what is replayed, the batch that is sent now, its range
+    <storage>/state/replays/<name>.json     the order, the batch that is sent now, its positions
 
-The broker takes a batch of this name and number once. Whoever resumes sends the noted batch again:
-the same range, so the same rows, and if the broker has them already it does nothing.
+The broker takes a batch of this name and number once. A replay that is resumed sends the noted
+batch again: the same range, so the same rows, and if the broker has them already it does nothing.
 
 The end is fixed at the start, so a replay never reads what it has written itself.
 """
@@ -35,11 +35,11 @@ from headwater.pipeline.repair.replay_rows import LOG, ReplayColumns, ReplayOrde
 from headwater.pipeline.tables.stored import StoredTable, files_of
 from headwater.spark.flight_client import FlightClient
 
-#: Original topics have subscribers, who would get everything twice.
+#: Not the original topics: their subscribers would get everything twice.
 TO = "replay/{topic}"
 BATCH_ROWS = 10_000
 BATCH_BYTES = 4 * 1024 * 1024
-#: With a pace, a batch is what is due within this time.
+#: With a pace, a batch has the rows that are due within this time.
 BEAT_SECONDS = 0.1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -69,7 +69,7 @@ class ReplayPace:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPosition:
-    """How far a replay is: the batch that is being sent, or was sent last, and its positions."""
+    """The progress of a replay: the batch that is being sent, or was sent last."""
 
     batch: int
     low: int
@@ -97,7 +97,7 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What someone asks for; times and offsets as texts."""
+    """A replay as a user asks for it; times and offsets are texts."""
 
     source: str
     topic: str | None = None
@@ -108,7 +108,7 @@ class ReplayRequest:
 
 
 def order_of(request: ReplayRequest, tables: Path, broker: FlightClient) -> ReplayOrder:
-    """The request with its end fixed. Raises HeadwaterError for what cannot be."""
+    """The order for a request, with its end fixed. Raises HeadwaterError if it is impossible."""
     since, until = bound(request.since), bound(request.until)
     if request.source == LOG:
         order = _of_log(request, since, until, broker)
@@ -197,7 +197,7 @@ def _microseconds(edge: int | datetime | None) -> int | None:
 
 
 class Replay:
-    """One replay, by name. Nobody else can have it at the same time."""
+    """One replay, known by its name. It is locked while it runs."""
 
     def __init__(self, name: str, storage: Path, broker: FlightClient) -> None:
         if not _NAME.fullmatch(name):
@@ -234,7 +234,7 @@ class Replay:
         )
 
     def run(self, pace: ReplayPace, progress: Progress = lambda done, total: None) -> ReplayResult:
-        """Publish what is left of it."""
+        """Publish the rows that are left."""
         began = time.monotonic()
         with self._locked():
             state = self.state()
@@ -254,7 +254,7 @@ class Replay:
         return ReplayResult(self.name, place.sent, time.monotonic() - began)
 
     def _batches(self, state: ReplayState, pace: ReplayPace) -> Iterator[tuple[int, int, Any]]:
-        """What is left, as (low, high, rows); first the batch that was noted, as it was."""
+        """The batches that are left, as (low, high, rows); first the noted one, unchanged."""
         if state.place.done:
             return
         source = rows_of(state.order, self._tables, self._broker)
@@ -299,7 +299,7 @@ class Replay:
 
 
 def _renamed(topics: Any, to: str) -> Any:
-    """Where messages of these topics go."""
+    """The topics that messages of these topics are published to."""
     if "{topic}" not in to:
         return pa.array([to] * len(topics), pa.string())
     names = pc.dictionary_encode(topics).combine_chunks()

@@ -1,4 +1,4 @@
-"""What a replay publishes: records of the log, or rows of a table, in their order.
+"""The rows of a replay: records of the log, or rows of a table, in their order.
 
 Every row has a position that never changes: its offset, or in a table without offsets its number in
 the version of the table that is replayed. So a range of positions always has the same rows.
@@ -32,7 +32,7 @@ _OFFSETS = ("offset", "_offset")
 _TOPICS = ("topic", "_topic")
 _TIMES = ("timestamp", "_timestamp")
 
-#: What a window has. `time` is in microseconds since 1970.
+#: The columns of a window. `time` is in microseconds since 1970.
 ROWS = pa.schema(
     [
         ("position", pa.int64()),
@@ -110,13 +110,13 @@ class LogRows:
 
 @dataclass(frozen=True, slots=True)
 class ReplayColumns:
-    """What the columns of a table are to a replay. None: there is no such column."""
+    """The columns of a table that a replay uses. None: there is no such column."""
 
     names: Sequence[str]
     offset: str | None
     topic: str | None
     time: str | None
-    whole: bool  # a row has the record as it was, not what became of it
+    whole: bool  # rows have the whole record, not typed fields
 
     @classmethod
     def of(cls, schema: Any) -> "ReplayColumns":
@@ -135,7 +135,7 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 class TableRows:
-    """What is the same for tables with and without offsets."""
+    """The rows of a table, with or without offsets."""
 
     def __init__(
         self, order: ReplayOrder, delta: DeltaTable, path: Path, columns: ReplayColumns

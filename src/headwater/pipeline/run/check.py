@@ -1,4 +1,4 @@
-"""A dry run: what is defined, whether it can be analysed, and what flows where."""
+"""A dry run: definitions are loaded and analysed, and no data is touched."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ def check(project: Project, spark: "SparkSession") -> CheckReport:
 
 
 def check_remotely(project: Project, address: str) -> CheckReport:
-    """The same by a Spark Connect server."""
+    """A dry run by a Spark Connect server."""
     report = CheckReport([f"{project.name}: broker {project.servers}, storage {project.storage}"])
     try:
         with connect(address, project) as server:
@@ -72,4 +72,4 @@ def _check(node: Node, names: Names, report: CheckReport) -> None:
 
 def _check_names(graph: Graph, report: CheckReport) -> None:
     if AUDIT in graph.nodes:
-        report.errors.append(f"a table cannot be called {AUDIT}: that is where batches are noted")
+        report.errors.append(f"a table cannot be called {AUDIT}: the pipeline has a table {AUDIT}")

@@ -1,4 +1,4 @@
-"""How a running pipeline looks: bars on a terminal, JSON lines elsewhere."""
+"""The progress of a running pipeline: bars on a terminal, lines of JSON otherwise."""
 
 import json
 import time
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"running": "green", "waiting": "yellow", "done": "green", "failed": "red"}
 _BAR = 16
-#: What changes all the time without anything happening.
+#: Keys that change all the time, also when no rows are written.
 _RESTLESS = ("updated", "rows_per_second")
 
 
@@ -86,7 +86,7 @@ def table(state: dict[str, Any], now: float | None = None) -> "Table":
 
 
 def done_part(table: dict[str, Any], log: dict[str, int] | None) -> float:
-    """How much of what there is to read was read, from 0 to 1."""
+    """The part of the available records that was read, from 0 to 1."""
     if table["lag"] is None or log is None:
         return 1.0 if table["state"] == "done" else 0.0
     if table["offset"] is None:

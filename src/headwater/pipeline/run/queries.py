@@ -55,7 +55,7 @@ _AUDIT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A query that has to run: what it reads and what it fills."""
+    """A query that has to run: its flow, and the tables that it fills."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -100,7 +100,7 @@ class Query:
         self._frame: DataFrame | None = None  # evaluated, but not started yet
         self._error: BaseException | None = None
         self._next: dict[str, int] = {}
-        # Its own: a table that is known is read on from there, and threads do not share one.
+        # Its own: a table keeps the version it has read, and threads cannot share it.
         self._tables = {name: store.table(name) for name in (*plan.tables, AUDIT)}
 
     def start(self, once: bool) -> None:
@@ -115,11 +115,11 @@ class Query:
         self._state.set(self.plan.tables, state="running")
 
     def plan_ahead(self) -> None:
-        """Find out what it reads. Takes a while, so that `start` does not do it again."""
+        """Evaluate the stream to know its inputs; `start` then need not do it again."""
         self._frame = self.evaluate()
 
     def evaluate(self) -> "DataFrame":
-        """The stream, and what it reads."""
+        """The stream of the query; sets its inputs."""
         flow, files = self.plan.flow, self.plan.task_files
         function = flow.func if files is None else partial(files.stream, self._store.directory)
         file = flow.source_code_location.filename
@@ -179,7 +179,7 @@ class Query:
     def _write_and_publish(
         self, node: Node, batch: "DataFrame", identity: str, number: int
     ) -> None:
-        """Without computing it twice."""
+        """Write the rows and publish them, without computing them twice."""
         kept = batch.persist()
         try:
             self._write_table(node, kept, identity, number)
@@ -237,7 +237,7 @@ class Query:
         return sentence(self._error) if self._error is not None else first_line(str(error))
 
     def end_offsets(self) -> list[dict[str, Any]]:
-        """Where its sources were read to."""
+        """The offsets that its sources were read to."""
         progress: Any = None if self.running is None else self.running.lastProgress
         if progress is None:
             return []
@@ -251,7 +251,7 @@ class Query:
 
 
 def query_id(checkpoint: Path) -> str:
-    """How Spark knows a query, also after a restart."""
+    """Spark's id of a query, which a restart does not change."""
     identity: str = json.loads((checkpoint / "metadata").read_text().splitlines()[-1])["id"]
     return identity
 
@@ -286,7 +286,7 @@ _STREAM_FAILED = re.compile(r"^\[STREAM_FAILED\].*?(?:terminated with exception:
 
 
 def first_line(text: str) -> str:
-    """What has gone wrong, of the many lines that Spark says about it."""
+    """The line that names the cause, of the many lines of an error of Spark."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [
         line for line in lines if re.match(r"[\w.]+(Error|Exception|Refusal|Disconnected): ", line)

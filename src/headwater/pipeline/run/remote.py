@@ -1,13 +1,13 @@
 """Runs a project on a Spark Connect server, through Spark's own pipelines.
 
-The definitions are sent to the server, which fills tables of its catalog; here are its events only.
+The definitions are sent to the server, which fills tables of its catalog and sends events back.
 
 Rules that hold here:
 
-- A run reads everything there is and ends. What runs on is one run after another.
+- A run reads everything there is and ends. A continuous pipeline is one run after another.
 - After a run that has failed, the next begins with a new session: the server may have been started
   anew meanwhile, and knows nothing of the old one then. It goes on from the checkpoints.
-- Where the server does not answer, that is said soon. Spark's client would try for ten minutes.
+- A server that does not answer is an error within seconds; Spark's client would try for minutes.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ _PHASES: dict[str, Phase] = {
 
 @dataclass(frozen=True, slots=True)
 class FlowEvent:
-    """What the server says about a flow."""
+    """An event that the server sends about a flow."""
 
     flow: str
     phase: Phase
@@ -82,7 +82,7 @@ def event_of(message: str) -> FlowEvent | None:
 
 
 def short_error(text: str) -> str:
-    """One sentence of what the server has to say about an error."""
+    """The error message of the server, as one sentence."""
     if re.search(r"DATA_SOURCE_NOT_FOUND\].*\bheadwater", text):
         return (
             "the Spark of the server has no format headwater: install headwater[spark] in its "
@@ -120,7 +120,7 @@ class ConnectServer:
         return create_dataflow_graph(self.spark, spec.catalog, spec.database, settings)
 
     def _settings(self, project: Project) -> dict[str, str]:
-        """Those that may be set on a server that runs."""
+        """The settings that may be set on a running server."""
         configure(self.spark, project)
         return {
             name: value
@@ -172,7 +172,7 @@ class ConnectServer:
         except PySparkException:
             if failed is None or failed.error is None:
                 raise
-            # What was said about the flow says more than what is said about the run.
+            # The error of the flow is more precise than that of the run.
             raise HeadwaterError(f"{plain(failed.flow)}: {failed.error}") from None
 
     def rows(self, table: str) -> int:
@@ -277,7 +277,7 @@ class RemoteRunner:
         return not self._failed_tables()
 
     def look(self) -> dict[str, Any]:
-        """The state of now."""
+        """The current state."""
         with contextlib.suppress(HeadwaterError):
             log = self._broker.log()
             self.state.log = {"start": log.start, "end": log.end}
@@ -294,7 +294,7 @@ class RemoteRunner:
                 server.renew()
 
     def _run_once(self, server: ConnectServer, refresh: Sequence[str] | None) -> None:
-        """In a thread, so that a signal does not have to wait for the server's next word."""
+        """In a thread, so that a signal does not have to wait for the server's next event."""
         errors: list[Exception] = []
 
         def follow() -> None:
@@ -334,7 +334,7 @@ class RemoteRunner:
         self._count_at = time.monotonic() + took / _COUNTING_SHARE
 
     def _failed(self, error: Exception) -> None:
-        """Wait a while, and longer each time; or give up, as with what has never run at all."""
+        """Pause, longer each time. Give up after five failures, or if no run has ever succeeded."""
         why = reason(error)
         self._failures += 1
         if not self._runs or self._failures >= TRIES:

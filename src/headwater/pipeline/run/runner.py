@@ -2,9 +2,9 @@
 
 Rules that hold here:
 
-- One query that fails does not stop the others. It is started again after a while, five times; then
-  it is left alone, and said to have failed.
-- Nothing is kept in memory that a restart would need: tables, checkpoints and the audit say it all.
+- A query that fails does not stop the others. It is started again after a pause, five times; then
+  its tables are reported as failed.
+- A restart needs nothing from memory: tables, checkpoints and the audit table have all of it.
 - One runner per project: a second one is refused.
 """
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 TRIES = 5
 FIRST_PAUSE = 1.0  # seconds before a query is started again; doubles each time
 # A broker that is away comes back, and so does a machine that is too busy to start a process: a
-# pipeline that runs on waits for them as long as it takes; one that is to end, some minutes.
+# continuous run waits for them as long as it takes; a run with --once, some minutes.
 _PASSING = ("no broker answers", "Python worker failed to connect back")
 _PATIENT_TRIES = 10
 _LONGEST_PAUSE = 30.0
@@ -60,7 +60,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "5s",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Otherwise a query without news waits, and one with news waits for it.
+    # Otherwise a query without new records waits, and the others wait for it.
     "spark.sql.streaming.noDataProgressEventInterval": "10000",
 }
 
@@ -211,12 +211,12 @@ class Runner:
             self._look_after(self._watched)
 
     def _refresh_views(self) -> None:
-        """In a thread of its own: a view may take long, and queries have to be looked after."""
+        """In a thread of its own, because a view may take long while queries need supervision."""
         while not self._stopping.wait(_LOOK_SECONDS):
             self._views.refresh()
 
     def _catch_up(self) -> None:
-        """Everything there is: what reads the log first, then what reads its tables."""
+        """Read everything there is: queries of the log first, then those of its tables."""
         left = [each for each in self._watched if self._planned(each)]
         while left and not self._stopping.is_set():
             wave = self._ready(left)
@@ -239,7 +239,7 @@ class Runner:
         return not watched.ended
 
     def _ready(self, left: list[SupervisedQuery]) -> list[SupervisedQuery]:
-        """Those that read no table which is still to be filled."""
+        """The queries that read no table which is still to be filled."""
         coming = {name for each in left for name in each.query.plan.tables}
         ready = [each for each in left if not each.query.inputs & coming]
         return ready or left
@@ -320,10 +320,10 @@ class Runner:
         with contextlib.suppress(Exception):
             self.spark.sparkContext.cancelAllJobs()  # those of views
 
-    # For those who look
+    # The state, for reports
 
     def look(self) -> dict[str, Any]:
-        """The state of now."""
+        """The current state."""
         with contextlib.suppress(HeadwaterError):
             log = self._broker.log()
             self._log = (time.monotonic(), log)
@@ -356,7 +356,7 @@ class Runner:
 
 @contextmanager
 def _alive() -> Iterator[None]:
-    """Spark's Java may be killed, or run out of memory; there is no going on then."""
+    """Turn the end of Spark's Java process, after which nothing can go on, into one sentence."""
     try:
         yield
     except (Py4JNetworkError, ConnectionError):

@@ -1,4 +1,4 @@
-"""What a running pipeline knows of itself: one state per table, for everyone who asks.
+"""The state of a running pipeline, table by table.
 
 It is shown on a terminal, printed as JSON, written to state/status.json and posted to the broker.
 """
@@ -63,7 +63,7 @@ class _Rate:
 
 
 class PipelineState:
-    """Any thread may use it."""
+    """The state of all tables of a pipeline. Any thread may use it."""
 
     def __init__(self, name: str, mode: Literal["continuous", "once"]) -> None:
         self.name, self.mode, self.started = name, mode, now()

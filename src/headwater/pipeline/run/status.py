@@ -1,4 +1,4 @@
-"""How the tables of a project are, whether it runs or not."""
+"""The status of a project, running or not: the last reported state, with rows counted now."""
 
 import fcntl
 from dataclasses import asdict

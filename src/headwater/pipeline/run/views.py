@@ -1,4 +1,4 @@
-"""Materialized views: computed anew when what they read has changed."""
+"""Materialized views: computed again when a table that they read has changed."""
 
 import json
 import time
@@ -51,7 +51,7 @@ class Views:
         return [node.name for node in self._nodes]
 
     def forget(self, names: list[str]) -> None:
-        """They have to be computed anew, whatever has changed."""
+        """Compute these views again, even if nothing has changed."""
         for name in names:
             self._seen.pop(name, None)
 
@@ -92,7 +92,7 @@ class Views:
         self._save()
 
     def _versions(self, inputs: frozenset[str]) -> Versions:
-        """What a view was made from. The log counts only for one that reads no table."""
+        """The versions of the tables that a view reads; of the log if it reads no table."""
         tables = {name: self._store.version(name) for name in sorted(inputs)}
         return tables or {"": self._log_end()}
 

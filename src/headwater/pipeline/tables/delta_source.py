@@ -6,8 +6,8 @@ A position says which file comes next:
     {"index": 0, "snapshot": false, "version": 8}   file 0 of those that version 8 has added
 
 A stream begins with all files of the version that is there, the oldest records first, and goes on
-with what later versions add. A version that only rearranges rows, or deletes old ones, adds none.
-A table whose rows are replaced is no stream, and that is said.
+with the files that later versions add. A version that only rearranges rows, or deletes old ones,
+adds none. A table whose rows are replaced cannot be a stream: reading it raises an error.
 """
 
 import json
@@ -44,7 +44,7 @@ MOST_ROWS = 2_000_000
 # A task is worth starting for so many rows.
 _TASK_ROWS = 250_000
 _READ_ROWS = 65_536
-#: What moves or deletes rows, but adds none.
+#: Operations that move or delete rows, but add none.
 _REARRANGED = {"OPTIMIZE", "DELETE", "VACUUM START", "VACUUM END"}
 
 Offset = dict[str, Any]
@@ -70,7 +70,7 @@ _BEGINNING = TablePosition(-1, 0, True)
 
 @dataclass
 class TableFiles(InputPartition):
-    """What one task reads."""
+    """The files that one task reads."""
 
     files: list[TableFile]
 
@@ -196,8 +196,8 @@ def commit_files(path: Path, version: int) -> list[TableFile]:
         text = (path / "_delta_log" / f"{version:020}.json").read_text()
     except FileNotFoundError:
         raise HeadwaterError(
-            f"version {version} of the table {path.name} is no longer known: this stream was away "
-            "for too long. Rebuild its table with `headwater pipeline run --full-refresh`"
+            f"version {version} of the table {path.name} is no longer known: this stream was "
+            "stopped for too long. Rebuild its table with `headwater pipeline run --full-refresh`"
         ) from None
     actions = [json.loads(line) for line in text.splitlines()]
     info: dict[str, Any] = next(
@@ -264,7 +264,7 @@ def _rows_of(file: TableFile, wanted: Any) -> Iterator[Any]:
         source = pq.ParquetFile(file.path)
     except FileNotFoundError:
         raise HeadwaterError(
-            f"{file.path} is gone: this stream was away for longer than old files are kept. "
+            f"{file.path} is deleted: this stream was stopped for longer than old files are kept. "
             "Rebuild its table with `headwater pipeline run --full-refresh`"
         ) from None
     with source:

@@ -1,6 +1,6 @@
-"""A table of plain Parquet files, as Spark's own sink writes it: `headwater.format: parquet`.
+"""A table of Parquet files, as Spark's own sink writes it: `headwater.format: parquet`.
 
-<table>/date=…/part-….parquet      rows, and those of micro-batches that were never ended
+<table>/date=…/part-….parquet      rows, also of micro-batches that were never finished
 <table>/_spark_metadata/0, 1, …    which files each micro-batch has added, one JSON per line
 <table>/_spark_metadata/9.compact  the same for all up to this one
 """
@@ -19,7 +19,7 @@ _COMPACT = ".compact"
 
 
 class SparkParquetTable:
-    """What an audit wants to know of it, and `status`."""
+    """Such a table, to be read by the audit and by `status`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.exists = path, path.name, (path / _METADATA).is_dir()

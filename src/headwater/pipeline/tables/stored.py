@@ -1,4 +1,4 @@
-"""A Delta table as it is on disk: what it consists of, and its rows."""
+"""A Delta table as it is on disk: its files and its rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Wanted = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A part of a table."""
+    """A file of a table."""
 
     path: Path
     rows: int

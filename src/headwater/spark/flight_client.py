@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How long a small question may take, and how long it may take to make a batch visible.
+#: The time limits of a small request, and of the commit of a batch.
 ANSWER_SECONDS = 60.0
 COMMIT_SECONDS = 600.0
 

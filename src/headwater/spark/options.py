@@ -42,13 +42,13 @@ _OF_KAFKA = {
 
 
 class Edge(Enum):
-    """An end of the log, as it is when someone looks."""
+    """An end of the log, at the time of the look."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
-#: Where to start or to end.
+#: The offset to start or to end at.
 Position = Edge | int
 
 

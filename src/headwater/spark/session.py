@@ -143,7 +143,7 @@ def _local_settings(cores: int, run: Path) -> dict[str, str]:
 
 
 def _cores(master: str) -> int | None:
-    """How many the session has on this machine; None if it runs on others."""
+    """The number of cores of a session on this machine; None if it runs on others."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
     if found is None:
         return None

@@ -113,7 +113,7 @@ class LogReader:
         return position
 
     def _kept(self, start: int, end: int, kept: int) -> int:
-        """Where reading a range can start if the log is kept from `kept` on."""
+        """The offset at which reading a range can start if the log begins at `kept`."""
         if start >= min(kept, end):
             return start
         missing = (
@@ -242,7 +242,7 @@ class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         return _offset(end)
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        """Where the log ended when it was last looked at: how far behind a query is."""
+        """The end of the log at the last look, by which Spark computes the lag of a query."""
         return None if self._log is None else _offset(self._log.end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -289,7 +289,7 @@ class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         return end if size is None else self._within_bytes(begin, end, size)
 
     def _within_bytes(self, begin: int, end: int, size: int) -> int:
-        """Where the first `size` bytes of a range end. Looks no further ahead than it has to: the
+        """The end of the first `size` bytes of a range. Looks no further ahead than it has to: the
         range may be the whole log, again and again."""
         ahead = _LOOK_AHEAD
         while True:

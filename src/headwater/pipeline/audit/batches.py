@@ -29,7 +29,7 @@ class AuditedBatch:
 
 @dataclass(frozen=True, slots=True)
 class AuditedBatches:
-    """Those of one table, by offset."""
+    """The batches of one table, by offset."""
 
     written: Sequence[AuditedBatch]
     #: Ranges that could not be read.

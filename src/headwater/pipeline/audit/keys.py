@@ -23,7 +23,7 @@ KeyedRows = tuple[Any, Any, Any]
 
 
 class SilverKeys:
-    """Those of one contract. Windows have to be asked for in their order."""
+    """The keys of one contract. Windows have to be asked for in their order."""
 
     def __init__(self, silver: StoredTable, contract: Contract) -> None:
         self._silver = silver

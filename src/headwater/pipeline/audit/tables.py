@@ -119,7 +119,7 @@ def _end(tables: Path, contract: Contract) -> int:
 
 
 class _OffsetWindow:
-    """Some offsets of bronze, and whose they are: 0 for nobody, else the contract's number."""
+    """A range of offsets of bronze with the contract of each: its number, or 0 for none."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class Evolution:
         return self.contract.unknown is Unknown.EVOLVE
 
     def fields(self) -> list[pa.Field]:
-        """What the table has besides the declared fields; the last one is `_rest`."""
+        """The columns of the table besides the declared fields; the last one is `_rest`."""
         if not self.active:
             return []
         rest = pa.field(REST, pa.map_(pa.string(), pa.string()))
@@ -123,7 +123,7 @@ class Evolution:
         return field not in self._refused
 
     def _new_column(self, field: str, taken: set[str]) -> str | None:
-        """What the column of a field would be called; None if it cannot have one."""
+        """The name of the column for a field; None if it cannot have one."""
         column = column_of(field)[:128] if field else ""
         possible = column and column.lower() not in taken and len(self.columns) < MOST_COLUMNS
         return column if possible else None

@@ -114,7 +114,7 @@ class Fits:
 
 
 def _every(fields: Sequence[Field]) -> Iterator[Field]:
-    """Those in structs as well."""
+    """All fields, with those in structs."""
     for each in fields:
         yield each
         yield from _every(each.fields)

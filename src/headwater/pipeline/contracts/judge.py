@@ -175,7 +175,7 @@ class _ContractJudge:
             parts += self._one_by_one(rows, np.flatnonzero(odd), judgement)
         self._place(rows, parts, judgement)
 
-    # Those that certainly fit
+    # Records that certainly fit
 
     def _certain(self, values: Any) -> Iterator[tuple[Any, Any]]:
         """The places of records that fit, with their typed rows."""
@@ -208,7 +208,7 @@ class _ContractJudge:
         event = arrival if self._event_column is None else typed.column(self._event_column)
         return _Fitting(at, typed, pc.coalesce(event, arrival))
 
-    # The others
+    # Other records
 
     def _sampled_new_fields(self, rows: Any) -> NewFields:
         """A field that is new is mostly in all records: no need to look at each of them first."""
@@ -315,7 +315,7 @@ def _chunks(places: Any, values: Any) -> list[Any]:
 
 
 def _without(chunk: Any, row: int | None) -> list[Any]:
-    """What to try next, the last one first, when a chunk could not be read because of a row."""
+    """The parts of a chunk to try next, the last one first, after a row could not be read."""
     if row is not None and row < len(chunk):
         return [each for each in (chunk[row + 1 :], chunk[:row]) if len(each)]
     middle = len(chunk) // 2

@@ -321,7 +321,7 @@ class RemoteRunner:
         self.state.set([name], state=event.phase, error=event.error)
 
     def _count(self, server: ConnectServer) -> None:
-        """How many rows each table has now."""
+        """Count the rows of each table."""
         started = time.monotonic()
         if started < self._count_at and not self.once:
             return

@@ -37,7 +37,7 @@ class TableState:
     rows_per_second: float = 0.0
     #: Behind the last offset of the log that was read for it.
     offset: int | None = None
-    #: How many records it is behind the log, or rows behind the table that it reads.
+    #: The number of records behind the log, or of rows behind the table that it reads.
     lag: int | None = None
     batch: int | None = None
     last_batch: int | None = None

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CONFIGURATION: Mapping[str, str | None] = {
-    # How long a reader may take that holds on to an old version, a stream that was stopped too.
+    # So long a reader may use an old version, or a stream may be stopped.
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
-#: How Spark writes files. These columns rarely repeat, so a dictionary of them is lost work.
+#: Options of Spark's Parquet writer. Columns that rarely repeat a value need no dictionary.
 _WRITING = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",
@@ -68,8 +68,8 @@ _COMMIT_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a batch has added to a table. `repeated`: an earlier attempt had added it, and nothing
-    was committed now."""
+    """The rows and files that a batch has added to a table. `repeated`: an earlier attempt
+    has added them, and nothing was committed now."""
 
     rows: int = 0
     bytes: int = 0
@@ -244,7 +244,7 @@ class Table(StoredTable):
             shutil.rmtree(place, ignore_errors=True)
 
     def _move(self, staged: Sequence[StagedFile], label: str) -> list[Any]:
-        """Put files in their place in the table; nobody sees them before they are committed."""
+        """Move files to their place in the table; readers see them after the commit."""
         adds, attempt = [], uuid.uuid4().hex[:8]
         for number, each in enumerate(staged):
             name = f"{label}{attempt}-{number}.zstd.parquet"

@@ -39,7 +39,7 @@ from headwater.pipeline.project.paths import OFFSETS
 from headwater.pipeline.tables.stored import TableFile, files_of
 
 NAME = "headwater_table"
-#: How many rows a micro-batch has, unless one file has more.
+#: The most rows in a micro-batch, unless one file has more.
 MOST_ROWS = 2_000_000
 # A task is worth starting for so many rows.
 _TASK_ROWS = 250_000
@@ -118,7 +118,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from _rows_of(file, wanted)
 
     def pending(self, start: Offset) -> int:
-        """How many rows are behind a position."""
+        """The number of rows behind a position."""
         rows, at = 0, TablePosition.of(start)
         while (end := self._after(at, self._version(), math.inf)) != at:
             rows += sum(file.rows for file in self._between(at, end))
@@ -133,7 +133,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return max((int(each.stem) for each in log if each.stem.isdigit()), default=-1)
 
     def _after(self, at: TablePosition, version: int, most: float) -> TablePosition:
-        """Where a micro-batch ends that begins at `at`."""
+        """The end of the micro-batch that begins at `at`."""
         if version < 0:
             return at
         if at == _BEGINNING:

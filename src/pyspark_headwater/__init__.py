@@ -4,7 +4,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from headwater.spark.daemon import quieten
-from headwater.spark.options import Sink, Source, parse
+from headwater.spark.options import SinkOptions, SourceOptions, parse
 from headwater.spark.sink import BatchWriter, StreamWriter
 from headwater.spark.source import BatchReader, StreamReader, schema
 
@@ -19,16 +19,16 @@ class DefaultSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        return schema(parse(Source, self.options))
+        return schema(parse(SourceOptions, self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(parse(Source, self.options), schema)
+        return BatchReader(parse(SourceOptions, self.options), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(parse(Source, self.options), schema)
+        return StreamReader(parse(SourceOptions, self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(parse(Sink, self.options), schema, overwrite)
+        return BatchWriter(parse(SinkOptions, self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(parse(Sink, self.options), schema, overwrite)
+        return StreamWriter(parse(SinkOptions, self.options), schema, overwrite)

@@ -24,7 +24,7 @@ from headwater.demo import records
 from headwater.demo.broker import choose_ports, free_ports
 from headwater.demo.show import Show
 from headwater.pipeline.contracts import Record, load, verdict
-from headwater.spark.flight_client import Broker, Selection
+from headwater.spark.flight_client import FlightClient, RecordSelection
 from headwater.units import Address
 from tests.e2e.process import eventually
 
@@ -93,9 +93,9 @@ def _nobody_answers(ports: Iterable[int]) -> None:
 
 
 def _log(port: int) -> list[dict[str, Any]]:
-    broker = Broker((f"127.0.0.1:{port}",))
+    broker = FlightClient((f"127.0.0.1:{port}",))
     log = broker.log()
-    batches = broker.read(Selection(pattern=r"(?!headwater/).*"), log.start, log.end)
+    batches = broker.read(RecordSelection(pattern=r"(?!headwater/).*"), log.start, log.end)
     rows = [row for batch in batches for row in batch.to_pylist()]
     broker.close()
     return rows

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
@@ -68,7 +68,7 @@ class Feeder:
 
     @property
     def end(self) -> int:
-        return Broker((self.servers,)).log().end
+        return FlightClient((self.servers,)).log().end
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.client import BpspClient
 from headwater.spark import session
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
@@ -48,8 +48,8 @@ class Stand:
         return f"127.0.0.1:{self.broker.ports['flight']}"
 
     @property
-    def flight(self) -> Broker:
-        return Broker((self.servers,))
+    def flight(self) -> FlightClient:
+        return FlightClient((self.servers,))
 
     def append(self, topic: str, *values: bytes) -> None:
         command = {"do": "append", "producer": "tests", "sequence": next(self._sequence)}

@@ -5,26 +5,26 @@ import pickle
 import pytest
 
 from headwater.errors import ConfigError
-from headwater.spark.options import OPTIONS, Edge, Sink, Source, parse, table
+from headwater.spark.options import OPTIONS, Edge, SinkOptions, SourceOptions, parse, table
 from headwater.units import Address
 
 TOPIC = {"subscribe": "a"}
 
 
 def test_the_defaults() -> None:
-    options = parse(Source, TOPIC)
+    options = parse(SourceOptions, TOPIC)
     assert options.servers == (Address("localhost", 8815),)
     assert (options.start, options.end, options.token) == (None, None, None)
     assert options.fail_on_data_loss
     assert not options.headers
     assert not options.tls
     assert options.most_delay == 15 * 60
-    assert parse(Sink, {}).topic is None
+    assert parse(SinkOptions, {}).topic is None
 
 
 def test_every_option_can_be_given() -> None:
     source = parse(
-        Source,
+        SourceOptions,
         {
             "servers": "one:1, [::1]:2",
             "token": "secret",
@@ -57,7 +57,7 @@ def test_every_option_can_be_given() -> None:
     assert source.least_partitions == 4
     assert source.headers
     assert not source.fail_on_data_loss
-    sink = parse(Sink, {"topic": "t", "deadLetterTopic": "d", "producer": "p"})
+    sink = parse(SinkOptions, {"topic": "t", "deadLetterTopic": "d", "producer": "p"})
     assert (sink.topic, sink.dead_letter_topic, sink.producer) == ("t", "d", "p")
     assert len(OPTIONS) == 22, "a new option belongs in this test"
 
@@ -74,18 +74,18 @@ def test_every_option_can_be_given() -> None:
     ],
 )
 def test_positions(text: str, position: object) -> None:
-    assert parse(Source, TOPIC | {"startingOffsets": text}).start == position
+    assert parse(SourceOptions, TOPIC | {"startingOffsets": text}).start == position
 
 
 def test_the_case_of_names_means_nothing() -> None:
-    options = parse(Source, {"SUBSCRIBE": "a, b", "includeheaders": "true"})
+    options = parse(SourceOptions, {"SUBSCRIBE": "a, b", "includeheaders": "true"})
     assert options.subscribe == ("a", "b")
     assert options.headers
 
 
 def test_options_of_spark_are_left_alone() -> None:
     given = {"path": "x", "checkpointLocation": "y", "queryName": "z", "spark.foo": "1"}
-    assert parse(Sink, given) == Sink()
+    assert parse(SinkOptions, given) == SinkOptions()
 
 
 @pytest.mark.parametrize(
@@ -120,31 +120,31 @@ def test_options_of_spark_are_left_alone() -> None:
 )
 def test_what_a_user_is_told(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse(Source, given)
+        parse(SourceOptions, given)
     assert words in str(raised.value)
 
 
 def test_options_that_mean_nothing_in_a_mode() -> None:
     with pytest.raises(ConfigError, match="endingOffsets means nothing in a streaming query"):
-        parse(Source, TOPIC | {"endingOffsets": "5"}).check_mode("streaming")
+        parse(SourceOptions, TOPIC | {"endingOffsets": "5"}).check_mode("streaming")
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger means nothing in batch: leave it"):
-        parse(Source, TOPIC | {"maxOffsetsPerTrigger": "5"}).check_mode("batch")
+        parse(SourceOptions, TOPIC | {"maxOffsetsPerTrigger": "5"}).check_mode("batch")
     with pytest.raises(ConfigError, match="a stream is known by its checkpoint"):
-        parse(Sink, {"producer": "p"}).check_mode("streaming")
+        parse(SinkOptions, {"producer": "p"}).check_mode("streaming")
     with pytest.raises(ConfigError, match="the option subscribe is one of the source"):
-        parse(Sink, TOPIC)
+        parse(SinkOptions, TOPIC)
 
 
 def test_a_token_is_never_shown() -> None:
-    options = parse(Source, TOPIC | {"token": "very secret"})
+    options = parse(SourceOptions, TOPIC | {"token": "very secret"})
     assert "very secret" not in repr(options)
     with pytest.raises(ConfigError) as raised:
-        parse(Source, TOPIC | {"token": "very secret" * 1000})
+        parse(SourceOptions, TOPIC | {"token": "very secret" * 1000})
     assert "very secret" not in str(raised.value)
 
 
 def test_options_travel() -> None:
-    options = parse(Source, TOPIC | {"token": "t"})
+    options = parse(SourceOptions, TOPIC | {"token": "t"})
     assert pickle.loads(pickle.dumps(options)) == options
 
 

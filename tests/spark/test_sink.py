@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
 from headwater.spark import sink
-from headwater.spark.flight_client import Broker, Committed, Log
-from headwater.spark.options import Sink, parse
-from headwater.spark.sink import BatchWriter, Sieve, Staged
+from headwater.spark.flight_client import CommittedBatch, FlightClient, LogBounds
+from headwater.spark.options import SinkOptions, parse
+from headwater.spark.sink import BatchWriter, Sieve, StagedPartition
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import rows
 from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
@@ -31,7 +31,9 @@ LIMIT = 1000
 def writer(stand: Stand, columns: str = SCHEMA, **options: str) -> BatchWriter:
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
-    return BatchWriter(parse(Sink, {"servers": stand.servers} | options), schema, overwrite=False)
+    return BatchWriter(
+        parse(SinkOptions, {"servers": stand.servers} | options), schema, overwrite=False
+    )
 
 
 def batch(columns: str, *values: tuple[Any, ...]) -> Any:
@@ -113,7 +115,7 @@ def test_what_a_user_is_told(stand: Stand) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             writer(stand, columns)
-    assert stand.flight.log() == Log(0, 0)
+    assert stand.flight.log() == LogBounds(0, 0)
 
 
 # Bad rows, without Spark: the writer as Spark uses it
@@ -166,7 +168,7 @@ def test_a_bad_row_fails_the_batch(strict: Stand, monkeypatch: pytest.MonkeyPatc
 def test_bad_rows_become_dead_letters(strict: Stand) -> None:
     sinking = writer(strict, COLUMNS, deadLetterTopic="dead")
     message = sinking.write(iter([batch(COLUMNS, *BAD), batch(COLUMNS, *BAD)]))
-    assert strict.flight.log() == Log(0, 0)
+    assert strict.flight.log() == LogBounds(0, 0)
     sinking.commit([message])
     assert strict.values("a") == [b"good 1", b"good 2"] * 2
     assert strict.values("dead")[:8] == [
@@ -223,8 +225,8 @@ def test_a_commit_counts_once(stand: Stand) -> None:
     broker.stage("spark/q", 0, 1, "third", [columns])
     parts = {"0": "second", "1": "third"}
     assert broker.committed("spark/q") is None
-    assert broker.commit("spark/q", 0, parts) == Committed(0, 6, repeated=False)
-    assert broker.commit("spark/q", 0, parts) == Committed(0, 6, repeated=True)
+    assert broker.commit("spark/q", 0, parts) == CommittedBatch(0, 6, repeated=False)
+    assert broker.commit("spark/q", 0, parts) == CommittedBatch(0, 6, repeated=True)
     broker.stage("spark/q", 0, 0, "again", [columns])
     assert broker.commit("spark/q", 0, {"0": "again"}).repeated
     assert broker.committed("spark/q") == 0
@@ -238,8 +240,8 @@ def test_what_is_aborted_is_dropped(stand: Stand) -> None:
     with pytest.raises(Refusal, match="was not staged, or its stage was dropped"):
         sinking.commit([message])
     sinking.abort([None])
-    sinking.commit([Staged("spark/q", 0)])
-    assert stand.flight.log() == Log(0, 0)
+    sinking.commit([StagedPartition("spark/q", 0)])
+    assert stand.flight.log() == LogBounds(0, 0)
 
 
 def test_an_abort_does_not_hide_why(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
@@ -333,8 +335,8 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", HEADWATER_FLIGHT_TOKEN="t") as running:
         servers = f"127.0.0.1:{running.ports['flight']}"
         with pytest.raises(ConfigError, match="set the option token"):
-            Broker((servers,)).stage("q", 0, 0, "a", [rows(("a", b"1"))])
-        broker = Broker((servers,), "t")
+            FlightClient((servers,)).stage("q", 0, 0, "a", [rows(("a", b"1"))])
+        broker = FlightClient((servers,), "t")
         broker.stage("q", 0, 0, "a", [rows(("a", b"1"))])
         broker.commit("q", 0, {"0": "a"})
-        assert broker.log() == Log(0, 1)
+        assert broker.log() == LogBounds(0, 1)

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.errors import ConfigError, Disconnected, HeadwaterError, Refusal
 from headwater.spark import source
-from headwater.spark.flight_client import Broker, Log, Selection
-from headwater.spark.options import Source, parse
-from headwater.spark.source import BatchReader, Range, StreamReader, _edges
+from headwater.spark.flight_client import FlightClient, LogBounds, RecordSelection
+from headwater.spark.options import SourceOptions, parse
+from headwater.spark.source import BatchReader, OffsetRange, StreamReader, _edges
 from tests.e2e.process import BrokerProcess, eventually, held_port
 from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered, ordered, values
 
@@ -36,9 +36,9 @@ HASTY = {"fetch.numRetries": "1", "fetch.retryIntervalMs": "10"}
 PATIENT = {"fetch.numRetries": "500", "fetch.retryIntervalMs": "200"}
 
 
-def options_of(stand: Stand, **more: str) -> Source:
+def options_of(stand: Stand, **more: str) -> SourceOptions:
     chosen = {} if "subscribe" in more else ALL
-    return parse(Source, {"servers": stand.servers} | chosen | more)
+    return parse(SourceOptions, {"servers": stand.servers} | chosen | more)
 
 
 def batch_reader(stand: Stand, **more: str) -> BatchReader:
@@ -91,7 +91,7 @@ def test_a_batch_is_the_log(stand: Stand) -> None:
 
 def test_nothing_to_read(stand: Stand) -> None:
     stand.run(stand.stream(**ALL), topic="out")
-    assert stand.flight.log() == Log(0, 0)
+    assert stand.flight.log() == LogBounds(0, 0)
     assert batch_reader(stand).partitions() == []
     stand.append("t", b"1")
     assert stand.read(subscribe="none").count() == 0
@@ -150,9 +150,11 @@ def test_partitions_weigh_about_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     assert edges == [0, 1000, 1011, 1022, 1033, 1044, 1056, 1067, 1078, 1089, 1100]
 
     def partitions(size: int, **more: str) -> int:
-        options = parse(Source, {"subscribe": "a"} | more)
+        options = parse(SourceOptions, {"subscribe": "a"} | more)
         reader = BatchReader(options, source.schema(options))
-        monkeypatch.setattr(Broker, "split", lambda self, start, end, most: [(start, end, size)])
+        monkeypatch.setattr(
+            FlightClient, "split", lambda self, start, end, most: [(start, end, size)]
+        )
         return len(reader._partitions(0, 1000))
 
     monkeypatch.setattr(source, "_cores", lambda: 4)
@@ -185,7 +187,7 @@ def test_errors_name_the_option(stand: Stand) -> None:
 
 def test_a_broker_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     with nobody() as first, nobody() as second, caplog.at_level(logging.WARNING):
-        broker = Broker((first, second), retries=2, interval=0.01)
+        broker = FlightClient((first, second), retries=2, interval=0.01)
         with pytest.raises(
             Disconnected, match=f"no broker answers at {first}, {second} .*asked 3 times"
         ):
@@ -197,11 +199,11 @@ def test_a_broker_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_next_server_is_tried(stand: Stand) -> None:
     stand.append("t", b"1", b"2")
     with nobody() as away:
-        broker = pickle.loads(pickle.dumps(Broker((away, stand.servers), retries=0)))
-        assert broker.log() == Log(0, 2)
-        assert sum(map(len, broker.read(Selection(), 0, 2))) == 2
+        broker = pickle.loads(pickle.dumps(FlightClient((away, stand.servers), retries=0)))
+        assert broker.log() == LogBounds(0, 2)
+        assert sum(map(len, broker.read(RecordSelection(), 0, 2))) == 2
         broker.close()
-        assert broker.log() == Log(0, 2)
+        assert broker.log() == LogBounds(0, 2)
 
 
 @contextlib.contextmanager
@@ -233,9 +235,9 @@ def slow_line(port: int, seconds: float) -> Iterator[str]:
 def test_a_broker_may_take_its_time_to_answer(stand: Stand) -> None:
     """On a slow line, or where it has much else to do, it is not away."""
     with slow_line(stand.broker.ports["flight"], seconds=1.0) as address:
-        broker = Broker((address,), retries=0)
+        broker = FlightClient((address,), retries=0)
         try:
-            assert broker.log() == Log(0, 0)
+            assert broker.log() == LogBounds(0, 0)
         finally:
             broker.close()
 
@@ -254,18 +256,18 @@ def test_token_and_tls(tmp_path: Path) -> None:
             "tls.caFile": str(TLS / "certificate.pem"),
             "token": "a token",
         }
-        broker = Broker.of(parse(Source, given | HASTY))
-        assert pickle.loads(pickle.dumps(broker)).log() == Log(0, 0)
+        broker = FlightClient.of(parse(SourceOptions, given | HASTY))
+        assert pickle.loads(pickle.dumps(broker)).log() == LogBounds(0, 0)
         assert "a token" not in repr(broker)
         for wrong in ({"token": "another"}, {"token": ""}):
             options = {name: text for name, text in (given | wrong | HASTY).items() if text}
             with pytest.raises(ConfigError, match="wants another token: set the option token"):
-                Broker.of(parse(Source, options)).log()
+                FlightClient.of(parse(SourceOptions, options)).log()
         plain = {name: given[name] for name in ("servers", "subscribe", "token")}
         with pytest.raises(Disconnected, match="no broker answers"):
-            Broker.of(parse(Source, plain | HASTY)).log()
+            FlightClient.of(parse(SourceOptions, plain | HASTY)).log()
     with pytest.raises(ConfigError, match=r"tls\.caFile must name a file that can be read"):
-        Broker.of(parse(Source, given | {"tls.caFile": str(tmp_path / "none.pem")}))
+        FlightClient.of(parse(SourceOptions, given | {"tls.caFile": str(tmp_path / "none.pem")}))
 
 
 def test_reading_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
@@ -273,7 +275,7 @@ def test_reading_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
         stand.append("t", *numbered(first, first + 30_000))
     reader = batch_reader(stand, **PATIENT)
     found: list[int] = []
-    for batch in reader.read(Range(0, 300_000)):
+    for batch in reader.read(OffsetRange(0, 300_000)):
         if not found:
             stand.broker.kill()
             starter = threading.Timer(0.5, stand.broker.start)
@@ -368,7 +370,7 @@ def test_retention_overtakes_a_checkpoint(stand: Stand, caplog: pytest.LogCaptur
     for attempt in (
         lambda: ask(strict, 10),
         lambda: strict.partitions({"offset": 10}, {"offset": end}),
-        lambda: list(strict.read(Range(10, end))),
+        lambda: list(strict.read(OffsetRange(10, end))),
         lambda: batch_reader(stand, startingOffsets="10").partitions(),
     ):
         with pytest.raises(HeadwaterError, match=f"{missing}. .* failOnDataLoss to false"):
@@ -379,10 +381,12 @@ def test_retention_overtakes_a_checkpoint(stand: Stand, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         assert ask(lenient, 10) == start + 5
         assert not caplog.messages
-        assert list(lenient.partitions({"offset": 10}, {"offset": end})) == [Range(start, end)]
+        assert list(lenient.partitions({"offset": 10}, {"offset": end})) == [
+            OffsetRange(start, end)
+        ]
         assert caplog.messages == [f"{missing}; reading goes on behind them"]
     assert list(lenient.partitions({"offset": 1}, {"offset": 5})) == []
-    found = [n for b in lenient.read(Range(10, end)) for n in b.column("offset").to_pylist()]
+    found = [n for b in lenient.read(OffsetRange(10, end)) for n in b.column("offset").to_pylist()]
     assert found == list(range(start, end))
 
 
@@ -392,12 +396,12 @@ def test_another_log_than_the_checkpoints(stand: Stand) -> None:
         ask(stream_reader(stand), 50)
     lenient = stream_reader(stand, failOnDataLoss="false")
     assert ask(lenient, 50) == 10
-    assert list(lenient.partitions({"offset": 50}, {"offset": 10})) == [Range(0, 10)]
+    assert list(lenient.partitions({"offset": 50}, {"offset": 10})) == [OffsetRange(0, 10)]
 
 
 def test_what_the_broker_refuses_is_told(stand: Stand) -> None:
     with pytest.raises(Refusal, match="the log ends at 0, before 10"):
-        list(batch_reader(stand).read(Range(0, 10)))
+        list(batch_reader(stand).read(OffsetRange(0, 10)))
 
 
 # Streams with Spark

@@ -30,10 +30,10 @@ from headwater.errors import HeadwaterError
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from headwater.pipeline.care.upkeep import Done
+    from headwater.pipeline.care.upkeep import UpkeepResult
     from headwater.pipeline.project.project import Project
-    from headwater.pipeline.run.check import Report
-    from headwater.spark.flight_client import Broker
+    from headwater.pipeline.run.check import CheckReport
+    from headwater.spark.flight_client import FlightClient
 
 app = typer.Typer(
     help="Keep tables of the topics, with Spark.",
@@ -81,17 +81,17 @@ def _end_with(java: "Popen[bytes]") -> None:
     os._exit(1)
 
 
-def broker_of(project: "Project") -> "Broker":
+def broker_of(project: "Project") -> "FlightClient":
     """A client of the project's broker that tries only briefly, because a person waits."""
-    from headwater.spark.flight_client import Broker
-    from headwater.spark.options import Sink, parse
+    from headwater.spark.flight_client import FlightClient
+    from headwater.spark.options import SinkOptions, parse
 
     # The command prints the failure itself, as an error.
     logging.getLogger("headwater.spark.flight_client").setLevel(logging.ERROR)
     names = ("servers", "token", "tls.enabled", "tls.caFile")
     given = {name: project.setting(name) for name in names}
     options = {name: value for name, value in given.items() if value}
-    return Broker.of(parse(Sink, {**options, "fetch.numRetries": "2"}))
+    return FlightClient.of(parse(SinkOptions, {**options, "fetch.numRetries": "2"}))
 
 
 @contextmanager
@@ -165,12 +165,12 @@ def run(
 
 
 def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | None) -> bool:
-    from headwater.pipeline.run.progress import shown
+    from headwater.pipeline.run.progress import show_progress
     from headwater.pipeline.run.runner import Runner
 
     spark = session(project, master)
     try:
-        with shown(out()) as view:
+        with show_progress(out()) as view:
             runner = Runner(project, spark, once, view)
             _stop_by_signal(runner.stop)
             return runner.run(refresh)
@@ -180,11 +180,11 @@ def _run_here(project: "Project", master: str, once: bool, refresh: list[str] | 
 
 
 def _run_remotely(project: "Project", address: str, once: bool, refresh: list[str] | None) -> bool:
-    from headwater.pipeline.run.progress import shown
+    from headwater.pipeline.run.progress import show_progress
     from headwater.pipeline.run.remote import RemoteRunner
 
     _quieten_pyspark()
-    with shown(out()) as view:
+    with show_progress(out()) as view:
         runner = RemoteRunner(project, address, broker_of(project), once, view)
         _stop_by_signal(runner.stop)
         return runner.run(refresh)
@@ -219,7 +219,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _check_here(project: "Project", master: str) -> "Report":
+def _check_here(project: "Project", master: str) -> "CheckReport":
     from headwater.pipeline.run.check import check as checked
 
     spark = session(project, master)
@@ -229,7 +229,7 @@ def _check_here(project: "Project", master: str) -> "Report":
         spark.stop()
 
 
-def _check_remotely(project: "Project", address: str) -> "Report":
+def _check_remotely(project: "Project", address: str) -> "CheckReport":
     from headwater.pipeline.run.check import check_remotely
 
     _quieten_pyspark()
@@ -293,19 +293,19 @@ def _retentions(project: "Project") -> dict[str, str]:
 
     found = noted(project)
     if found is None:
-        from headwater.pipeline.run.runner import opened
+        from headwater.pipeline.run.runner import open_project
 
         spark = session(project, "local[1]")
         try:
-            with opened(spark, project) as (graph, _, _):
-                found = retentions_of(graph)
+            graph, _, _ = open_project(spark, project)
+            found = retentions_of(graph)
         finally:
             spark.stop()
         note(project, found)
     return found
 
 
-def _upkeep_words(done: "Done", retention: str | None, dry: bool) -> str:
+def _upkeep_words(done: "UpkeepResult", retention: str | None, dry: bool) -> str:
     if done.error:
         return f"{done.table}: {done.error}"
     files = f"{done.files_before} files ({size_of(done.bytes_before)})"

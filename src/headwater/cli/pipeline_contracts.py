@@ -23,7 +23,7 @@ from headwater.units import did_you_mean
 
 if TYPE_CHECKING:
     from headwater.pipeline.project.project import Project
-    from headwater.pipeline.repair.redrive import Outcome, Selected
+    from headwater.pipeline.repair.redrive import QuarantineSelection, RedriveOutcome
 
 app = typer.Typer(
     help="Contracts: the fields that records of a topic must have.",
@@ -105,12 +105,12 @@ def redrive(
     The command can be stopped and run again at any time, also beside a running pipeline.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.repair.redrive import Outcome, Selected
+    from headwater.pipeline.repair.redrive import QuarantineSelection, RedriveOutcome
 
-    selected = Selected(contract, rule)
+    selected = QuarantineSelection(contract, rule)
     count = _count(loaded, selected)
     if not count or (dry_run and to is Target.TOPIC):
-        _tell(Outcome(count), as_json)
+        _tell(RedriveOutcome(count), as_json)
         return
     if to is Target.TOPIC:
         broker_of(loaded).log()  # fails before anyone is asked
@@ -119,7 +119,7 @@ def redrive(
     _tell(_redriven(loaded, selected, to, dry_run), as_json)
 
 
-def _count(project: "Project", selected: "Selected") -> int:
+def _count(project: "Project", selected: "QuarantineSelection") -> int:
     """How many quarantined records are selected; an unknown name is an error."""
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.contracts.model import RULES
@@ -158,11 +158,13 @@ def _rows(quarantine: Any, **wanted: str | None) -> int:
     return count
 
 
-def _redriven(project: "Project", selected: "Selected", to: Target, dry_run: bool) -> "Outcome":
+def _redriven(
+    project: "Project", selected: "QuarantineSelection", to: Target, dry_run: bool
+) -> "RedriveOutcome":
     from headwater.pipeline.contracts import load as load_contracts
-    from headwater.pipeline.repair.redrive import Redrive
+    from headwater.pipeline.repair.redrive import QuarantineRedrive
 
-    work = Redrive(project.storage, load_contracts(project.setting("contracts")))
+    work = QuarantineRedrive(project.storage, load_contracts(project.setting("contracts")))
     if dry_run:
         return work.look(selected)
     with progress_bar("redriving") as progress:
@@ -175,7 +177,7 @@ def _words(to: Target) -> str:
     return "their topics" if to is Target.TOPIC else "the tables"
 
 
-def _tell(outcome: "Outcome", as_json: bool) -> None:
+def _tell(outcome: "RedriveOutcome", as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(outcome)))
         return

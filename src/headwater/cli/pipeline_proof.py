@@ -22,7 +22,7 @@ from headwater.cli.output import plain_table, progress_bar
 from headwater.cli.pipeline import broker_of, load
 
 if TYPE_CHECKING:
-    from headwater.pipeline.audit.model import Outcome, Progress, Report
+    from headwater.pipeline.audit.model import AuditOutcome, AuditReport, Progress
 
 #: Differences shown of each comparison.
 SHOWN = 20
@@ -58,14 +58,14 @@ def audit(
         raise typer.Exit(1)
 
 
-def as_dict(report: "Report") -> dict[str, Any]:
+def as_dict(report: "AuditReport") -> dict[str, Any]:
     content = asdict(report)
     for name in ("gaps", "duplicates", "others", "records", "well"):
         content[name] = getattr(report, name)
     return content
 
 
-def _show(report: "Report") -> None:
+def _show(report: "AuditReport") -> None:
     table = plain_table("compared", "records", "missing", "repeated", "other")
     for each in report.outcomes:
         others = each.count("changed", "strange")
@@ -83,7 +83,7 @@ def _show(report: "Report") -> None:
     print(f"gaps {report.gaps}, duplicates {report.duplicates}{more}")
 
 
-def _explain(outcome: "Outcome") -> None:
+def _explain(outcome: "AuditOutcome") -> None:
     for remark in outcome.remarks:
         print(f"{outcome.what}: {remark}")
     for each in outcome.differences[:SHOWN]:

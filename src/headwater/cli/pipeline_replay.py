@@ -11,7 +11,7 @@ from headwater.cli.pipeline import broker_of, load
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.repair.replay import Replay, Result, Wish
+    from headwater.pipeline.repair.replay import Replay, ReplayRequest, ReplayResult
 
 SourceOption = Annotated[
     str,
@@ -67,24 +67,24 @@ def replay(
     messages; rows of other tables as JSON.
     """
     loaded = load(project, servers)
-    from headwater.pipeline.repair.replay import Replay, Wish
+    from headwater.pipeline.repair.replay import Replay, ReplayRequest
 
     if resume and name is None:
         raise HeadwaterError("--resume needs --name NAME")
     made = Replay(name or f"replay-{secrets.token_hex(4)}", loaded.storage, broker_of(loaded))
-    wish = None if resume else Wish(source, topic, since, until, where, to)
-    result = _published(made, wish, pace)
+    request = None if resume else ReplayRequest(source, topic, since, until, where, to)
+    result = _published(made, request, pace)
     rate = result.rows / max(result.seconds, 1e-3)
     print(f"{result.name}: {result.rows} messages in {result.seconds:.1f} s ({rate:,.0f}/s)")
 
 
-def _published(made: "Replay", wish: "Wish | None", pace: str) -> "Result":
-    """Begin the replay if there is a wish, otherwise resume it; run it to its end."""
-    from headwater.pipeline.repair.replay import Pace
+def _published(made: "Replay", request: "ReplayRequest | None", pace: str) -> "ReplayResult":
+    """Begin the replay if there is a request, otherwise resume it; run it to its end."""
+    from headwater.pipeline.repair.replay import ReplayPace
 
-    parsed = Pace.parse(pace)
-    if wish is not None:
-        made.begin(wish)
+    parsed = ReplayPace.parse(pace)
+    if request is not None:
+        made.begin(request)
     try:
         with progress_bar("publishing") as progress:
             return made.run(parsed, progress)

@@ -8,8 +8,8 @@
 `date` and `topic_group` are the directories of the table. Nothing here looks into a value, so there
 is no record that bronze cannot take.
 
-The same rows are made in two ways: by Spark (`frame`), for whoever goes on from there, and by the
-tasks that read the log, with Arrow (`made`), for the table itself.
+The same rows are made in two ways: by Spark (`frame`), for any runner and for definitions that go
+on from there, and with Arrow by the tasks that read the log (`BronzeFiles`), for the table itself.
 """
 
 import re
@@ -26,15 +26,16 @@ from pyspark.sql.types import DateType, StringType, StructType
 
 from headwater.pipeline.project.settings import connection, setting
 from headwater.pipeline.tables.parquet import Addition
-from headwater.pipeline.taskfiles.declare import Direct
-from headwater.pipeline.taskfiles.write import PIECES, FileReader, Rows, dates
-from headwater.spark.options import Source, parse
+from headwater.pipeline.taskfiles.collect import collect
+from headwater.pipeline.taskfiles.declare import TaskFiles, declare
+from headwater.pipeline.taskfiles.write import FILE_COLUMNS, FileReader, TaskRows, dates
+from headwater.spark.options import SourceOptions, parse
 from headwater.spark.source import schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So much is one micro-batch at most: enough to be quick, and bounded in memory.
+#: The most in one micro-batch: enough to be quick, and bounded in memory.
 MOST_OFFSETS = 2_000_000
 MOST_BYTES = "512MiB"
 PARTITION_COLUMNS = ["date", "topic_group"]
@@ -70,7 +71,7 @@ def _log(spark: "SparkSession", source: str) -> Any:
         .option("maxOffsetsPerTrigger", setting(spark, "bronze.maxOffsets", str(MOST_OFFSETS)))
         .option("maxBytesPerTrigger", setting(spark, "bronze.maxBytes", MOST_BYTES))
         # Retention may overtake a pipeline that was stopped for long. It goes on then, and the gap
-        # is written down (see runner.py).
+        # is noted in the audit table (see run/queries.py).
         .option("failOnDataLoss", "false")
     )
 
@@ -82,65 +83,72 @@ def rows(log: "DataFrame") -> "DataFrame":
 
 
 def direct(function: "Callable[[], DataFrame]") -> "Callable[[], DataFrame]":
-    """Let the rows of a table be written by the tasks that read the log, which is much quicker. The
+    """Let the tasks that read the log write the files of a table, which is much quicker. The
     function has to return `frame()` as it is; other runners than Headwater's own call it."""
-    given: Any = function
-    name: str = given.__name__
+    declare(function, BronzeFiles(function.__name__))
+    return function
 
-    def stream(tables: Path) -> "DataFrame":
+
+class BronzeFiles(TaskFiles):
+    """A table of bronze, whose files are written by the tasks that read the log."""
+
+    def __init__(self, table: str) -> None:
+        self.key = table
+
+    def stream(self, tables: Path) -> "DataFrame":
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()
-        spark.dataSource.register(Files)
-        log: DataFrame = _log(spark, Files.name()).options(tables=str(tables), table=name).load()
-        return log
-
-    from headwater.pipeline.taskfiles import collect as pieces
+        spark.dataSource.register(BronzeFileSource)
+        log = _log(spark, BronzeFileSource.name())
+        files: DataFrame = log.options(tables=str(tables), table=self.key).load()
+        return files
 
     @contextmanager
-    def taken(batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:
-        found = pieces.found(batch)
+    def collect(self, batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:
+        collected = collect(batch)
         try:
-            staged = tuple(each.file for each in found.pieces.get(name, ()))
-            yield {name: Addition(staged, columns())}
+            files = tuple(each.file for each in collected.files.get(self.key, ()))
+            yield {self.key: Addition(files, columns())}
         finally:
-            found.discard()
-
-    given.direct = Direct(name, stream, taken)
-    return function
+            collected.discard()
 
 
 def columns() -> StructType:
     """The columns of bronze."""
-    log = schema(Source(servers=(), pattern=".*", headers=True))
+    log = schema(SourceOptions(servers=(), pattern=".*", headers=True))
     return StructType(
         [*log, *StructType().add("date", DateType()).add("topic_group", StringType())]
     )
 
 
-class Files(DataSource):
-    """Options besides those of the log: `tables`, a directory, and `table`, a name in it."""
+class BronzeFileSource(DataSource):
+    """The log as files of bronze.
+
+    Options besides those of the log: `tables`, a directory, and `table`, a name in it."""
 
     @classmethod
     def name(cls) -> str:
         return "headwater_bronze_files"
 
     def schema(self) -> str:
-        return PIECES
+        return FILE_COLUMNS
 
     def streamReader(self, schema: StructType) -> FileReader:
         options = dict(self.options)
         tables, table = Path(options.pop("tables")), options.pop("table")
-        return FileReader(parse(Source, options), tables, lambda records: [made(table, records)])
+        return FileReader(
+            parse(SourceOptions, options), tables, lambda records: [_rows(table, records)]
+        )
 
 
-def made(table: str, records: Any) -> Rows:
-    """Rows of bronze, from records."""
+def _rows(table: str, records: Any) -> TaskRows:
+    """Rows of bronze, from records of the log in Arrow."""
     encoded = pc.dictionary_encode(records.column("topic").combine_chunks())
     groups = [topic_group(each) for each in encoded.dictionary.to_pylist()]
     group = pc.take(pa.array(groups, pa.string()), encoded.indices)
     with_day = records.append_column("date", dates(records.column("timestamp")))
-    return Rows(table, with_day.append_column("topic_group", group), tuple(PARTITION_COLUMNS))
+    return TaskRows(table, with_day.append_column("topic_group", group), tuple(PARTITION_COLUMNS))
 
 
 def topic_group(topic: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a table that are also messages: each as JSON, exactly once.
+"""Publishes rows of a table as messages: each row as JSON, exactly once.
 
 The topic is the prefix, followed by the row's own topic if it has one. A batch is known to the
 broker by the query and its number, so one that is repeated is not published again.
@@ -7,15 +7,15 @@ broker by the query and its number, so one that is repeated is not published aga
 from typing import TYPE_CHECKING, Any
 
 from headwater.pipeline.project.settings import connection
-from headwater.spark.flight_client import Broker
-from headwater.spark.options import Sink, parse
+from headwater.spark.flight_client import FlightClient
+from headwater.spark.options import SinkOptions, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def broker_of(spark: "SparkSession") -> Broker:
-    return Broker.of(parse(Sink, connection(spark)))
+def broker_of(spark: "SparkSession") -> FlightClient:
+    return FlightClient.of(parse(SinkOptions, connection(spark)))
 
 
 def rows(frame: "DataFrame", prefix: str, query: str, batch: int) -> None:

@@ -1,11 +1,11 @@
-"""The broker as Spark's processes see it: a Flight client that does not give up soon.
+"""The client of the broker in Spark's processes: over Flight, and patient.
 
-A `Broker` is a value: it says how to reach the broker, can be pickled, and goes along to all
+A `FlightClient` is a value: it says how to reach the broker, can be pickled, and goes along to all
 processes. Each process opens one connection when it first needs one, and keeps it.
 
 A request that finds no broker is made to the next server; after the last one it is made again, as
 often as the options say, with one line in the log each time. Every request can be repeated without
-harm: reading goes on behind what was read, and a stage or a commit counts once.
+harm: reading goes on behind the last row, and a stage or a commit counts once.
 """
 
 import json
@@ -20,19 +20,19 @@ from typing import Any, TypeVar
 from pyarrow import ArrowException, flight
 
 from headwater.errors import Code, ConfigError, Disconnected, Refusal
-from headwater.spark.options import Connection
+from headwater.spark.options import ConnectionOptions
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How long a small question may take, and how long it may take to make a batch visible.
+#: The time limits of a small request, and of the commit of a batch.
 ANSWER_SECONDS = 60.0
 COMMIT_SECONDS = 600.0
 
 #: The broker is away, or cannot do it now.
 _AWAY = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)
-# What Arrow and gRPC put around the sentence that was said.
+# Arrow and gRPC put these around the broker's sentence.
 _BEFORE = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
 _BEHIND = re.compile(r"(\. Detail: \w+)?\. gRPC client debug context:.*", re.DOTALL)
 
@@ -48,16 +48,16 @@ _CHANNEL = [
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """What there is to read: offsets from `start` to before `end`."""
+class LogBounds:
+    """The offsets that the log has: from `start` to before `end`."""
 
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which messages, and which columns of them."""
+class RecordSelection:
+    """The topics to read, and whether with headers."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -73,7 +73,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedBatch:
     """A batch that is visible. `repeated`: it was so before."""
 
     first: int | None
@@ -82,9 +82,11 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
-    """Raises Disconnected when it gives up, ConfigError for what an option can mend, and Refusal
-    for what the broker declines."""
+class FlightClient:
+    """Makes requests to the broker.
+
+    Raises Disconnected when it gives up, ConfigError if an option is wrong, and Refusal if the
+    broker declines."""
 
     servers: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
@@ -95,7 +97,7 @@ class Broker:
     interval: float = 1.0
 
     @classmethod
-    def of(cls, options: Connection) -> "Broker":
+    def of(cls, options: ConnectionOptions) -> "FlightClient":
         authority = None
         if options.ca_file is not None:
             try:
@@ -111,9 +113,9 @@ class Broker:
 
     # Reading
 
-    def log(self) -> Log:
+    def log(self) -> LogBounds:
         found = self._act("log")
-        return Log(found["start"], found["end"])
+        return LogBounds(found["start"], found["end"])
 
     def offset_at(self, milliseconds: int) -> int:
         """The offset of the first message that came at that time or later."""
@@ -125,12 +127,12 @@ class Broker:
         ranges = self._act("split", start=start, end=end, bytes=size)["ranges"]
         return [(low, high, held) for low, high, held in ranges]
 
-    def read(self, selection: Selection, start: int, end: int) -> Iterator[Any]:
+    def read(self, selection: RecordSelection, start: int, end: int) -> Iterator[Any]:
         """The messages of a range as record batches."""
         patience = _Patience(self)
         while True:
             try:
-                with _Told():
+                with _FlightErrors():
                     for chunk in _link(self).client.do_get(
                         selection.ticket(start, end), self._options()
                     ):
@@ -167,10 +169,10 @@ class Broker:
 
         self._persist(put)
 
-    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> Committed:
+    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> CommittedBatch:
         """Make a batch visible, once. `parts`: the attempt that counts of each partition."""
         found = self._act("commit", COMMIT_SECONDS, query=query, batch=batch, parts=dict(parts))
-        return Committed(found["first"], found["count"], found["repeated"])
+        return CommittedBatch(found["first"], found["count"], found["repeated"])
 
     def abort(self, query: str, batch: int) -> None:
         self._act("abort", query=query, batch=batch)
@@ -181,7 +183,7 @@ class Broker:
         return batch
 
     def report(self, pipeline: str, state: Mapping[str, Any]) -> None:
-        """Say how a pipeline is doing, for the console."""
+        """Report the state of a pipeline, for the console."""
         self._act("report", pipeline=pipeline, state=dict(state))
 
     def close(self) -> None:
@@ -202,7 +204,7 @@ class Broker:
         patience = _Patience(self)
         while True:
             try:
-                with _Told():
+                with _FlightErrors():
                     return request(_link(self).client)
             except _AWAY as error:
                 patience.lose(error)
@@ -212,30 +214,30 @@ class Broker:
         return flight.FlightCallOptions(headers=headers, timeout=seconds)
 
 
-class _Told:
-    """What Flight raises, as errors of ours; but for a broker that is away."""
+class _FlightErrors:
+    """Turns errors of Flight into Headwater's, except that the broker is away."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, flight.FlightUnauthenticatedError):
             raise ConfigError(
-                "the broker wants another token: set the option token to what its configuration "
-                "has under [flight] token"
+                "the broker wants another token: set the option token to the one in the broker's "
+                "configuration, [flight] token"
             ) from None
         if isinstance(error, ArrowException | OSError) and not isinstance(error, _AWAY):
             raise Refusal(Code.NOT_PERMITTED, sentence_of(error)) from None
 
 
 def sentence_of(error: BaseException) -> str:
-    """What the other side said, without what Flight adds."""
+    """The sentence of the broker, without the words that Flight adds."""
     return _BEHIND.sub("", _BEFORE.sub("", str(error)))
 
 
 class _Patience:
     """Counts how often a request found no broker, and says when it is enough."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FlightClient) -> None:
         self._broker = broker
         self.renew()
 
@@ -268,10 +270,10 @@ class _Patience:
         time.sleep(broker.interval)
 
 
-class _Link:
+class _ServerLink:
     """The connection of this process to one of a broker's servers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FlightClient) -> None:
         self._broker = broker
         self._server = 0
         self._client: Any = None
@@ -299,12 +301,13 @@ class _Link:
             self._client = None
 
 
-#: A process that was forked has none: those of its parent cannot be used in it.
-_links: dict[tuple[int, Broker], _Link] = {}
+#: For the whole process on purpose: copies of one client share a connection. By process id, because
+#: a forked process cannot use the connections of its parent.
+_links: dict[tuple[int, FlightClient], _ServerLink] = {}
 
 
-def _link(broker: Broker) -> _Link:
+def _link(broker: FlightClient) -> _ServerLink:
     key = os.getpid(), broker
     if key not in _links:
-        _links[key] = _Link(broker)
+        _links[key] = _ServerLink(broker)
     return _links[key]

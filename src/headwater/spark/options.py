@@ -1,8 +1,8 @@
 """The options of `format("headwater")`. Each is declared once, as a field of one of these:
 
-    Connection     where the broker is and how to get in: source and sink
-    Source         what is read, and how much at a time
-    Sink           where to, and what happens with rows that cannot be messages
+    ConnectionOptions   how to reach the broker: source and sink
+    SourceOptions       the topics to read, and how much at a time
+    SinkOptions         the topic to write to, and the one for rows that cannot be messages
 
 Parsing, error messages and the table in the documentation are made from the declarations. Names
 and meanings are those of Spark's Kafka connector wherever it has them; a deviation is said in the
@@ -21,7 +21,7 @@ from headwater.errors import ConfigError
 from headwater.units import Address, Kind
 
 T = TypeVar("T")
-S = TypeVar("S", "Source", "Sink")
+S = TypeVar("S", "SourceOptions", "SinkOptions")
 
 Side = Literal["source", "sink", "both"]
 Mode = Literal["batch", "streaming"]
@@ -29,7 +29,7 @@ Mode = Literal["batch", "streaming"]
 _MOST = 10**18 - 1
 #: Spark's own options, which it hands over with the others.
 _OF_SPARK = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
-#: What people who come from Kafka write, and what it is called here.
+#: Names of Kafka's options, with the names here.
 _OF_KAFKA = {
     "kafka.bootstrap.servers": "servers",
     "assign": "subscribe",
@@ -42,13 +42,13 @@ _OF_KAFKA = {
 
 
 class Edge(Enum):
-    """An end of the log, as it is when someone looks."""
+    """An end of the log, at the time of the look."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
-#: Where to start or to end.
+#: The offset to start or to end at.
 Position = Edge | int
 
 
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def use(self) -> str:
-        """What it is for, in words."""
+        """Its side and mode, in words."""
         side = "source, sink" if self.side == "both" else self.side
         return f"{side} ({self.only})" if self.only else side
 
@@ -172,8 +172,8 @@ def options(cls: type[T]) -> type[T]:
 
 
 @options
-class Connection:
-    """What is the same for reading and writing."""
+class ConnectionOptions:
+    """The options for reading and writing."""
 
     servers: tuple[Address, ...] = option(
         "servers",
@@ -183,23 +183,27 @@ class Connection:
         "one does not answer.",
     )
     token: str | None = optional(
-        "token", units.secret(), "What the broker wants to hear first (`[flight] token`)."
+        "token", units.secret(), "The token that the broker expects (`[flight] token`)."
     )
-    tls: bool = option("tls.enabled", _switch(), "false", "Whether the broker speaks TLS.")
+    tls: bool = option("tls.enabled", _switch(), "false", "Whether the broker uses TLS.")
     ca_file: Path | None = optional(
         "tls.caFile",
         units.path(),
-        "Who has signed the broker's certificate (PEM). It is read where the query is started.",
+        "The certificate of the authority that signed the broker's (PEM). The file is read where "
+        "the query is started.",
         default="those the system trusts",
     )
     retries: int = option(
         "fetch.numRetries",
         _number(0),
         "10",
-        "How often a request is made again when no server answers.",
+        "The number of retries when no server answers.",
     )
     retry_interval: int = option(
-        "fetch.retryIntervalMs", _number(0), "1000", "How long to wait before that."
+        "fetch.retryIntervalMs",
+        _number(0),
+        "1000",
+        "Milliseconds to wait before each of these retries.",
     )
 
     def check(self) -> None:
@@ -210,7 +214,7 @@ class Connection:
             )
 
     def check_mode(self, mode: Mode) -> None:
-        """Raise ConfigError if something was given that means nothing in this mode."""
+        """Raise ConfigError if something was given that has no effect in this mode."""
         for each in fields(self):
             declared: Option = each.metadata["option"]
             given = getattr(self, each.name) != each.default
@@ -219,25 +223,27 @@ class Connection:
 
 
 @options
-class Source(Connection):
+class SourceOptions(ConnectionOptions):
     subscribe: tuple[str, ...] | None = optional(
         "subscribe",
         _topics(),
         "The topics to read. Exactly one of `subscribe` and `subscribePattern` has to be given.",
     )
     pattern: str | None = optional(
-        "subscribePattern", _pattern(), "The topics to read: those that it matches as a whole."
+        "subscribePattern",
+        _pattern(),
+        "A pattern for the topics to read, which matches the whole topic.",
     )
     start: Position | None = optional(
         "startingOffsets",
         _position(Edge.EARLIEST, Edge.LATEST),
-        "Where to start. A stream that has a checkpoint goes on from there instead.",
+        "The offset to start at. A stream that has a checkpoint goes on from there instead.",
         default="latest; in batch: earliest",
     )
     end: Position | None = optional(
         "endingOffsets",
         _position(Edge.LATEST),
-        "Where to end: before this offset.",
+        "The offset to end before.",
         "batch",
         default="latest",
     )
@@ -257,13 +263,13 @@ class Source(Connection):
     most_offsets: int | None = optional(
         "maxOffsetsPerTrigger",
         _number(1),
-        "How many offsets a micro-batch has at most. Those of other topics count.",
+        "The most offsets in a micro-batch. Offsets of other topics count.",
         "streaming",
     )
     most_bytes: int | None = optional(
         "maxBytesPerTrigger",
         replace(units.size("1"), words="a size, such as `64MiB`"),
-        "About how many bytes of the log a micro-batch has at most. Those of other topics count.",
+        "About the most bytes of the log in a micro-batch. Bytes of other topics count.",
         "streaming",
     )
     least_offsets: int | None = optional(
@@ -276,13 +282,13 @@ class Source(Connection):
         "maxTriggerDelay",
         _delay(),
         "15m",
-        "How long `minOffsetsPerTrigger` may hold back a micro-batch.",
+        "The longest time that `minOffsetsPerTrigger` may hold back a micro-batch.",
         "streaming",
     )
     least_partitions: int | None = optional(
         "minPartitions",
         replace(units.whole_number(1, 100_000), words="a whole number from 1 to 100000"),
-        "Into how many partitions a range of offsets is cut at least.",
+        "The fewest partitions that a range of offsets is cut into.",
         default="by size",
     )
     fail_on_data_loss: bool = option(
@@ -290,7 +296,7 @@ class Source(Connection):
         _switch(),
         "true",
         "Whether to stop when offsets that should be read are no longer in the log. If `false`, "
-        "that is logged and reading goes on behind them.",
+        "the missing range is logged and reading goes on behind it.",
     )
     headers: bool = option(
         "includeHeaders", _switch(), "false", "Whether there is a column `headers`."
@@ -312,7 +318,7 @@ class Source(Connection):
 
 
 @options
-class Sink(Connection):
+class SinkOptions(ConnectionOptions):
     topic: str | None = optional(
         "topic",
         replace(units.topic(), words="a topic"),
@@ -321,7 +327,7 @@ class Sink(Connection):
     dead_letter_topic: str | None = optional(
         "deadLetterTopic",
         replace(units.topic(), words="a topic"),
-        "Where rows go that cannot be messages. Without it, they fail the batch.",
+        "The topic for rows that cannot be messages. Without it, such rows fail the batch.",
     )
     producer: str | None = optional(
         "producer",
@@ -331,21 +337,26 @@ class Sink(Connection):
     )
 
 
-def _declared(kind: type[Connection]) -> Iterator[tuple[str, Option]]:
+def _declared(kind: type[ConnectionOptions]) -> Iterator[tuple[str, Option]]:
     """The fields of a class of options, with the declaration of each."""
-    side: Side = "source" if kind is Source else "sink" if kind is Sink else "both"
-    shared = {each.name for each in fields(Connection)}
+    side: Side = "source" if kind is SourceOptions else "sink" if kind is SinkOptions else "both"
+    shared = {each.name for each in fields(ConnectionOptions)}
     for each in fields(kind):
         about: Option = each.metadata["option"]
         yield each.name, about if each.name in shared else replace(about, side=side)
 
 
-_SHARED = [option for _, option in _declared(Connection)]
+_SHARED = [option for _, option in _declared(ConnectionOptions)]
 
 #: Every option there is, in the order of the documentation.
 OPTIONS: tuple[Option, ...] = (
     *_SHARED,
-    *(option for kind in (Source, Sink) for _, option in _declared(kind) if option.side != "both"),
+    *(
+        option
+        for kind in (SourceOptions, SinkOptions)
+        for _, option in _declared(kind)
+        if option.side != "both"
+    ),
 )
 
 
@@ -385,10 +396,10 @@ def _out_of_place(declared: Option, mode: Mode) -> str:
     return f"the option {declared.name} means nothing {here}: leave it out{advice}"
 
 
-def _unknown(name: str, kind: type[Connection]) -> str:
+def _unknown(name: str, kind: type[ConnectionOptions]) -> str:
     known = {option.name.lower(): option for option in OPTIONS}
     if name.lower() in known:
-        there, here = ("source", "sink") if kind is Sink else ("sink", "source")
+        there, here = ("source", "sink") if kind is SinkOptions else ("sink", "source")
         declared = known[name.lower()]
         return f"the option {declared.name} is one of the {there}, not of the {here}: leave it out"
     if meant := _OF_KAFKA.get(name.lower()):

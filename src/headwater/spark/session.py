@@ -1,14 +1,13 @@
 """A Spark session that is ready for the log: measured settings, few words, files in one place.
 
-Any other SparkSession works with `format("headwater")` as well. This one is set up so that nobody
-has to find out the rest.
+Any other SparkSession works with `format("headwater")` as well, but without these settings.
 
 Below the directory:
 
     warehouse/      tables
-    metastore/      what Derby writes, if Hive is used
+    metastore/      Derby's files, if Hive is used
     java/           how to start the Java that pip brought; see java.py
-    run-<random>/   what a session needs while it runs, and what is left of it if it was killed
+    run-<random>/   files of a running session; a later one removes those of a killed session
 """
 
 import contextlib
@@ -86,7 +85,7 @@ def _chooses_collector(given: Mapping[str, str]) -> bool:
 def settings(
     home: Path, run: Path, version: int = java.OLDEST, cores: int | None = None
 ) -> dict[str, str]:
-    """What is set unless the caller says otherwise.
+    """The settings of Spark, unless the caller gives others.
 
     `run` is the directory of this session, `version` that of Java, and `cores` how many the session
     has if it runs on this machine.
@@ -143,7 +142,7 @@ def _local_settings(cores: int, run: Path) -> dict[str, str]:
 
 
 def _cores(master: str) -> int | None:
-    """How many the session has on this machine; None if it runs on others."""
+    """The number of cores of a session on this machine; None if it runs on others."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
     if found is None:
         return None
@@ -151,7 +150,7 @@ def _cores(master: str) -> int | None:
 
 
 def _set_environment(master: str) -> None:
-    """What Spark takes from the environment. What is there already was meant so."""
+    """Set the variables that Spark reads, unless they are set already."""
     # Otherwise workers run on whatever `python3` is, where this package is not.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):

@@ -1,15 +1,15 @@
 """Writing to the log: in batch, and from a stream. Each micro-batch is visible once, as a whole.
 
     write     in each task: rows are staged in the broker, under (query, batch, partition, attempt)
-    commit    in the driver: the broker makes visible what the tasks say they have staged
-    abort     in the driver: the broker drops it
+    commit    in the driver: the broker makes the staged rows of all tasks visible
+    abort     in the driver: the broker drops the staged rows
 
 A batch that is repeated after a crash has the same (query, batch), and the broker makes it visible
 only once. A task that is repeated stages under another attempt; the one that counts is the one
 Spark hands to `commit`.
 
-Rows that cannot be messages fail the batch, or become dead letters. The broker knows what it takes;
-what it refuses once is sifted out from then on (see `Sieve`).
+Rows that cannot be messages fail the batch, or become dead letters. The broker decides which rows
+it takes; rows like one that it has refused are kept apart from then on (see `Sieve`).
 """
 
 import logging
@@ -30,12 +30,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.flight_client import Broker
-from headwater.spark.options import Sink
+from headwater.spark.flight_client import FlightClient
+from headwater.spark.options import SinkOptions
 
 logger = logging.getLogger(__name__)
 
-#: So much is staged at once: it is kept until the broker has it, in case it has to be sent again.
+#: The most that is staged at once: it stays in memory until the broker has it.
 PIECE_BYTES = 32 * 1024 * 1024
 # A task stages its pieces as partitions p·2²⁰, p·2²⁰+1, …: so they stay in order.
 _PIECES = 1 << 20
@@ -55,28 +55,28 @@ Bad = list[tuple[int, str]]
 
 
 @dataclass
-class Staged(WriterCommitMessage):
-    """What a task has staged: the attempt of each piece."""
+class StagedPartition(WriterCommitMessage):
+    """The rows that a task has staged: the attempt of each piece."""
 
     query: str
     batch: int
     parts: dict[str, str] = field(default_factory=dict)
 
 
-class Writer:
-    """What is the same in batch and from a stream."""
+class StagingWriter:
+    """Stages rows in tasks and commits them in the driver, for batch and stream."""
 
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError('the log only grows: write with mode("append")')
         self._options = options
-        self._broker = Broker.of(options)
+        self._broker = FlightClient.of(options)
         self._has_headers = _check_columns(schema, options)
 
-    def _stage(self, query: str, batch: int, rows: Iterator[Any]) -> Staged:
+    def _stage(self, query: str, batch: int, rows: Iterator[Any]) -> StagedPartition:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        staged, attempt = Staged(query, batch), uuid.uuid4().hex
+        staged, attempt = StagedPartition(query, batch), uuid.uuid4().hex
         sieve = Sieve(self._options.dead_letter_topic, partition)
         for number, piece in enumerate(_pieces(map(self._columns, rows))):
             place = partition * _PIECES + number
@@ -111,7 +111,7 @@ class Writer:
         return pa.RecordBatch.from_pydict(columns)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [each for each in messages if isinstance(each, Staged)]
+        staged = [each for each in messages if isinstance(each, StagedPartition)]
         parts = {place: attempt for each in staged for place, attempt in each.parts.items()}
         if parts:
             query, batch = staged[0].query, staged[0].batch
@@ -119,10 +119,10 @@ class Writer:
                 logger.warning("batch %d of %s was written before, and not again", batch, query)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """The broker drops what nobody commits, sooner or later. This is sooner; and why the batch
-        failed is more important than that this did, too."""
+        """Drop staged rows now; the broker would do so in the end. An error here is only logged, so
+        that it does not hide the error of the batch."""
         for each in messages:
-            if isinstance(each, Staged):
+            if isinstance(each, StagedPartition):
                 try:
                     replace(self._broker, retries=0).abort(each.query, each.batch)
                 except HeadwaterError as error:
@@ -132,15 +132,15 @@ class Writer:
                 return
 
 
-class BatchWriter(Writer, DataSourceArrowWriter):
+class BatchWriter(StagingWriter, DataSourceArrowWriter):
     """Made once, where the write is started; its copies know the same query."""
 
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         options.check_mode("batch")
         super().__init__(options, schema, overwrite)
         self._query = f"spark/{options.producer or uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StagedPartition:
         return self._stage(self._query, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -150,17 +150,19 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(Writer, DataSourceStreamArrowWriter):
-    def __init__(self, options: Sink, schema: StructType, overwrite: bool) -> None:
+class StreamWriter(StagingWriter, DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         options.check_mode("streaming")
         super().__init__(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StagedPartition:
         context = TaskContext.get()
         query = context and context.getLocalProperty("sql.streaming.queryId")
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         if not query or not batch:
-            raise HeadwaterError("this version of Spark does not tell which query and batch it is")
+            raise HeadwaterError(
+                "this version of Spark does not name the query and the batch of a task"
+            )
         return self._stage(f"spark/{query}", int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -170,7 +172,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _check_columns(schema: StructType, options: Sink) -> bool:
+def _check_columns(schema: StructType, options: SinkOptions) -> bool:
     """Whether there are headers. Columns of other names are left out, as in Kafka's sink."""
     kinds: dict[str, DataType] = {each.name: each.dataType for each in schema.fields}
     if not isinstance(kinds.get("value"), StringType | BinaryType):
@@ -217,8 +219,8 @@ def _pieces(batches: Iterator[Any]) -> Iterator[list[Any]]:
 class Sieve:
     """Keeps rows apart that cannot be messages.
 
-    Nulls are seen here. What else the broker does not take is learnt from it: it names the first
-    row that it refuses and says why, and the rows of the same kind are kept apart from then on."""
+    Nulls are found here. Other faults are learnt from the broker: it names the first row that it
+    refuses and the reason, and rows with the same fault are kept apart from then on."""
 
     def __init__(self, dead_topic: str | None, partition: int) -> None:
         self._dead_topic = dead_topic

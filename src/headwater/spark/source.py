@@ -36,16 +36,15 @@ from pyspark.sql.types import (
 )
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
-from headwater.spark.flight_client import Broker, Log, Selection
-from headwater.spark.options import Edge, Mode, Position, Source
+from headwater.spark.flight_client import FlightClient, LogBounds, RecordSelection
+from headwater.spark.options import Edge, Mode, Position, SourceOptions
 
 logger = logging.getLogger(__name__)
 
-#: How much of the log a partition has: no more than the one, and no less than the other just to
-#: keep all cores busy.
+#: The most of the log in a partition, and the least that is cut off just to keep all cores busy.
 PARTITION_BYTES = 64 * 1024 * 1024
 LEAST_BYTES = 4 * 1024 * 1024
-# How finely the broker is asked to tell sizes; between those, messages count as equally large.
+# The broker reports sizes for pieces of so many bytes; within one, messages count as equally large.
 _PIECE_BYTES = 16 * 1024 * 1024
 # A short message is as much work as one of this size. Blocks may be compressed on disk, too.
 _ROW_BYTES = 128
@@ -63,32 +62,32 @@ _COLUMNS = [
 _HEADERS = StructField("headers", MapType(StringType(), StringType()), nullable=False)
 
 
-def schema(options: Source) -> StructType:
+def schema(options: SourceOptions) -> StructType:
     """The columns that there are."""
     return StructType([*_COLUMNS, _HEADERS] if options.headers else _COLUMNS)
 
 
 @dataclass
-class Range(InputPartition):
+class OffsetRange(InputPartition):
     """Offsets from `start` to before `end`."""
 
     start: int
     end: int
 
 
-class Reader:
-    """What is the same in batch and in a stream."""
+class LogReader:
+    """Reads ranges of the log, for batch and stream."""
 
-    def __init__(self, options: Source, wanted: StructType) -> None:
+    def __init__(self, options: SourceOptions, wanted: StructType) -> None:
         if wanted != schema(options):
             raise ConfigError("the columns are fixed: leave out .schema(…), and select from them")
         self._options = options
-        self._broker = Broker.of(options)
-        self._selection = Selection(options.subscribe, options.pattern, options.headers)
+        self._broker = FlightClient.of(options)
+        self._selection = RecordSelection(options.subscribe, options.pattern, options.headers)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The messages of a partition, as record batches in the schema. Runs in a task."""
-        if not isinstance(partition, Range):
+        if not isinstance(partition, OffsetRange):
             return  # Spark's own partition, where there is nothing to read
         at = partition.start
         while at < partition.end:
@@ -103,7 +102,7 @@ class Reader:
                     raise
                 at = self._kept(at, partition.end, start)  # retention was faster
 
-    def _resolved(self, position: Position, log: Log, option: str) -> int:
+    def _resolved(self, position: Position, log: LogBounds, option: str) -> int:
         if isinstance(position, Edge):
             return log.start if position is Edge.EARLIEST else log.end
         if position > log.end:
@@ -114,7 +113,7 @@ class Reader:
         return position
 
     def _kept(self, start: int, end: int, kept: int) -> int:
-        """Where reading a range can start if the log is kept from `kept` on."""
+        """The offset at which reading a range can start if the log begins at `kept`."""
         if start >= min(kept, end):
             return start
         missing = (
@@ -139,7 +138,7 @@ class Reader:
                 f"the option subscribePattern must be a PCRE pattern: {error}"
             ) from None
 
-    def _partitions(self, start: int, end: int) -> list[Range]:
+    def _partitions(self, start: int, end: int) -> list[OffsetRange]:
         if start >= end:
             return []
         pieces = self._broker.split(start, end, _PIECE_BYTES)
@@ -151,7 +150,7 @@ class Reader:
             self._options.least_partitions or 1,
         )
         edges = _edges([high for _, high, _ in pieces], weights, start, min(count, end - start))
-        return [Range(low, high) for low, high in pairwise(edges)]
+        return [OffsetRange(low, high) for low, high in pairwise(edges)]
 
 
 def _edges(ends: Sequence[int], weights: Sequence[int], start: int, count: int) -> list[int]:
@@ -171,11 +170,11 @@ def _edges(ends: Sequence[int], weights: Sequence[int], start: int, count: int) 
 
 
 def _cores() -> int:
-    """Of this machine: a planner is not told how many there are elsewhere."""
+    """The cores of this machine: a planner does not know those of the executors."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class BatchReader(Reader, DataSourceReader):
+class BatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         self._check("batch")
         options, log = self._options, self._broker.log()
@@ -195,12 +194,12 @@ class BatchReader(Reader, DataSourceReader):
         return self._partitions(self._kept(start, end, log.start), end)
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own as long as its query does, but for `read`."""
 
-    def __init__(self, options: Source, wanted: StructType) -> None:
+    def __init__(self, options: SourceOptions, wanted: StructType) -> None:
         super().__init__(options, wanted)
-        self._log: Log | None = None  # as it was last seen
+        self._log: LogBounds | None = None  # as it was last seen
         self._target: int | None = None  # where Trigger.AvailableNow ends
         self._last = -math.inf  # when the last micro-batch was let go
 
@@ -231,7 +230,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if given > log.end:
             return _offset(self._other_log(given, log))
         if given < log.start and self._options.fail_on_data_loss:
-            self._kept(given, end, log.start)  # says what is missing
+            self._kept(given, end, log.start)  # raises, and names the missing offsets
         begin = max(given, log.start)
         if begin >= end:
             return _offset(max(given, end))
@@ -243,7 +242,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(end)
 
     def reportLatestOffset(self) -> dict[str, int] | None:
-        """Where the log ended when it was last looked at: how far behind a query is."""
+        """The end of the log at the last look, by which Spark computes the lag of a query."""
         return None if self._log is None else _offset(self._log.end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -256,14 +255,14 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         self._broker.close()
 
-    def _look(self) -> Log:
+    def _look(self) -> LogBounds:
         if self._log is None:
             # Not when it is made: PySpark does not tell errors of that time well.
             self._check("streaming")
         self._log = self._broker.log()
         return self._log
 
-    def _other_log(self, given: int, log: Log) -> int:
+    def _other_log(self, given: int, log: LogBounds) -> int:
         what = f"the log ends at {log.end}, but the checkpoint of this query is at {given}"
         if self._options.fail_on_data_loss:
             raise HeadwaterError(
@@ -290,7 +289,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end if size is None else self._within_bytes(begin, end, size)
 
     def _within_bytes(self, begin: int, end: int, size: int) -> int:
-        """Where the first `size` bytes of a range end. Looks no further ahead than it has to: the
+        """The end of the first `size` bytes of a range. Looks no further ahead than it has to: the
         range may be the whole log, again and again."""
         ahead = _LOOK_AHEAD
         while True:

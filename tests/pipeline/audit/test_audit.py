@@ -13,13 +13,13 @@ import pytest
 from deltalake import write_deltalake
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.audit import Audit, Difference, Report, checksum, records
-from headwater.pipeline.audit.batches import Batch, Batches, check
+from headwater.pipeline.audit import Audit, AuditReport, Difference, checksum, records
+from headwater.pipeline.audit.batches import AuditedBatch, AuditedBatches, check
 from headwater.pipeline.contracts import Contract
 from headwater.pipeline.contracts.reading import parse
-from headwater.pipeline.repair.replay import Pace, Replay, Wish
+from headwater.pipeline.repair.replay import Replay, ReplayPace, ReplayRequest
 from headwater.pipeline.tables.delta import Table
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 from tests.pipeline.conftest import Workbench
@@ -43,8 +43,8 @@ class Shelf:
         self._sequence = 0
 
     @property
-    def broker(self) -> Broker:
-        return Broker((f"127.0.0.1:{self.process.ports['flight']}",))
+    def broker(self) -> FlightClient:
+        return FlightClient((f"127.0.0.1:{self.process.ports['flight']}",))
 
     def append(self, topic: str, *values: bytes) -> None:
         self._sequence += 1
@@ -63,7 +63,7 @@ class Shelf:
         for low in range(start, end or self.broker.log().end, step):
             self.write("bronze", self.log(low, min(low + step, self.broker.log().end)))
 
-    def audit(self, *contracts: Contract, **limits: int) -> Report:
+    def audit(self, *contracts: Contract, **limits: int) -> AuditReport:
         return Audit(self.broker, self.tables, contracts, **limits).run()
 
     def file_with(self, offset: int) -> Path:
@@ -94,11 +94,11 @@ def filled(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return shelf
 
 
-def differences(report: Report) -> list[Difference]:
+def differences(report: AuditReport) -> list[Difference]:
     return [each for outcome in report.outcomes for each in outcome.differences]
 
 
-def remarks(report: Report) -> str:
+def remarks(report: AuditReport) -> str:
     return "; ".join(each for outcome in report.outcomes for each in outcome.remarks)
 
 
@@ -346,8 +346,8 @@ def test_a_record_that_was_late_is_no_repeat(shop: Shelf) -> None:
 # Batches
 
 
-def batch(first: int, last: int, rows: int | None = None, filled: bool = False) -> Batch:
-    return Batch(first, last, last - first + 1 if rows is None else rows, filled)
+def batch(first: int, last: int, rows: int | None = None, filled: bool = False) -> AuditedBatch:
+    return AuditedBatch(first, last, last - first + 1 if rows is None else rows, filled)
 
 
 @pytest.mark.parametrize(
@@ -363,9 +363,9 @@ def batch(first: int, last: int, rows: int | None = None, filled: bool = False) 
     ],
 )
 def test_batches_follow_each_other(
-    written: list[Batch], lost: list[Batch], expected: list[Difference]
+    written: list[AuditedBatch], lost: list[AuditedBatch], expected: list[Difference]
 ) -> None:
-    assert check("bronze", Batches(written, lost)).differences == expected
+    assert check("bronze", AuditedBatches(written, lost)).differences == expected
 
 
 @pytest.mark.xdist_group("spark")
@@ -382,8 +382,8 @@ def test_the_tables_of_a_pipeline(workbench: Workbench) -> None:
     report = Audit(stand.flight, tables).run()
     assert report.well and report.records == 204
     again = Replay("r", workbench.project.storage, stand.flight)
-    again.begin(Wish("bronze", where="topic = 'b/c' AND publisher = 'bob'", to="again"))
-    assert again.run(Pace()).rows == 4
+    again.begin(ReplayRequest("bronze", where="topic = 'b/c' AND publisher = 'bob'", to="again"))
+    assert again.run(ReplayPace()).rows == 4
     workbench.run(refresh=["bronze"])
     report = Audit(stand.flight, tables).run()
     assert report.well and report.records == 208

@@ -17,7 +17,7 @@ from headwater.errors import ConfigError, HeadwaterError
 from headwater.pipeline.care import retention, upkeep
 from headwater.pipeline.care.retention import expire, kept_from, note, noted
 from headwater.pipeline.care.upkeep import (
-    Done,
+    UpkeepResult,
     clean,
     compact,
     every_seconds,
@@ -343,7 +343,7 @@ def test_a_gap_in_a_wide_table_is_found_after_compaction(aged: Shelf) -> None:
 def test_what_is_told(table: Table) -> None:
     from headwater.cli.pipeline import _upkeep_words as words
 
-    done = Done("bronze", 12, 2, 4096, 1024, expired=7, removed=3)
+    done = UpkeepResult("bronze", 12, 2, 4096, 1024, expired=7, removed=3)
     assert words(done, "30d", False) == (
         "bronze: 12 files (4.0 KiB) became 2 (1.0 KiB), 7 rows older than 30d deleted, "
         "3 old files removed"
@@ -352,4 +352,7 @@ def test_what_is_told(table: Table) -> None:
         "bronze: 12 files (4.0 KiB) would become about 2, 7 rows older than 30d would be deleted, "
         "3 old files would be removed"
     )
-    assert words(Done("t", 2, 2, 10, 10), None, False) == "t: nothing to do, 2 files (10 bytes)"
+    assert (
+        words(UpkeepResult("t", 2, 2, 10, 10), None, False)
+        == "t: nothing to do, 2 files (10 bytes)"
+    )

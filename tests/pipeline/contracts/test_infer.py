@@ -11,7 +11,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.contracts import inference
 from headwater.pipeline.contracts.checks import typed
 from headwater.pipeline.contracts.reading import parse
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
@@ -77,7 +77,7 @@ def test_infer_looks_at_the_newest_messages(tmp_path: Path) -> None:
         new = [("orders", value) for value in PAYLOADS]
         client.put(rows(*old, *new, ("other", b"x")), do="append", producer="t", sequence=1)
         client.close()
-        found = inference.sample(Broker((f"127.0.0.1:{port}",)), "orders", 10)
+        found = inference.sample(FlightClient((f"127.0.0.1:{port}",)), "orders", 10)
         assert found.records == 10 and "old" not in found.fields
         asked = ["pipeline", "contracts", "infer", "orders", "--project", str(project)]
         asked += ["--servers", f"127.0.0.1:{port}"]

@@ -68,7 +68,7 @@ def test_little_is_enough() -> None:
     [
         ("", "orders.yml is empty"),
         ("a: [", "line 1: this is not YAML"),
-        ("- a", "line 1: there have to be keys"),
+        ("- a", "line 1: write keys with values here"),
         ("topics: a", "line 1: the key fields is missing"),
         ("topics: a\nfield: {}", 'line 2: field: there is no such key; did you mean "fields"?'),
         ("topics: a\ntopics: b\nfields: {a: long}", "line 2: topics: this key is there twice"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.pipeline.contracts.reading import parse
-from headwater.pipeline.contracts.repeats import DIGEST_BYTES, NO_KEY, Seen, digests
+from headwater.pipeline.contracts.repeats import DIGEST_BYTES, NO_KEY, SeenKeys, digests
 
 WINDOW = 10
 SECOND = 1_000_000
@@ -49,7 +49,7 @@ def test_repeats_are_those_of_the_model(
 ) -> None:
     times = np.cumsum([step for _, step in steps]).tolist()
     records = [(number, time) for (number, _), time in zip(steps, times, strict=True)]
-    seen, found, at = Seen(WINDOW), [], 0
+    seen, found, at = SeenKeys(WINDOW), [], 0
     for size in [*cuts, len(records) or 1]:
         part = records[at : at + size]
         at += size
@@ -57,13 +57,13 @@ def test_repeats_are_those_of_the_model(
         if restarted:  # what was kept is found again in the table
             before = zip(records[:at], found, strict=True)
             kept = [each for each, repeated in before if not repeated]
-            seen = Seen(WINDOW)
+            seen = SeenKeys(WINDOW)
             seen.add(*packed(kept))
     assert found == model(records)
 
 
 def test_keys_are_forgotten_when_their_window_is_over() -> None:
-    seen = Seen(WINDOW)
+    seen = SeenKeys(WINDOW)
     for batch in range(200):
         numbers = range(batch * 100 + 1, batch * 100 + 101)
         assert not seen.repeats(*packed([(each, batch) for each in numbers])).any()
@@ -72,7 +72,7 @@ def test_keys_are_forgotten_when_their_window_is_over() -> None:
 
 def test_many_keys_are_quick() -> None:
     """A million keys are there, and each batch is looked up at once."""
-    seen, source = Seen(1e9), np.random.default_rng(1)
+    seen, source = SeenKeys(1e9), np.random.default_rng(1)
     for number in range(100):
         keys = source.bytes(10_000 * DIGEST_BYTES)
         times = np.full(10_000, number, np.int64).tobytes()

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from headwater.pipeline.contracts.reading import parse
 from headwater.pipeline.contracts.source import LATE, PARTITION_COLUMNS, QUARANTINE
-from headwater.pipeline.contracts.tables import Layer
+from headwater.pipeline.contracts.tables import ContractFiles
 from headwater.pipeline.tables.delta import Table
 from tests.pipeline.conftest import Stand
 
@@ -28,7 +28,7 @@ CHAT = "topics: [chat]\nunknown: discard_value\nfields: {text: string}"
 
 
 class Lake:
-    """The tables of a layer, filled from a broker as a runner does it."""
+    """The tables of contracts, filled from a broker as a runner does it."""
 
     def __init__(self, stand: Stand, directory: Path, *contracts: str) -> None:
         self.stand, self.directory = stand, directory
@@ -42,14 +42,14 @@ class Lake:
 
     def restart(self) -> None:
         """Forget everything that is not on disk."""
-        self.layer = Layer(self.contracts, self.directory / "state" / "contracts")
+        self.files = ContractFiles(self.contracts, self.directory / "state" / "contracts")
 
     def table(self, name: str) -> Table:
         return Table(self.directory / "tables" / name)
 
     def run(self) -> None:
         """Take what there is, and stop."""
-        stream = self.layer.stream(self.directory / "tables")
+        stream = self.files.stream(self.directory / "tables")
         place = str(self.directory / "checkpoint")
         writer: Any = stream.writeStream.option("checkpointLocation", place)
         query = writer.foreachBatch(self._write).trigger(availableNow=True).start()
@@ -59,7 +59,7 @@ class Lake:
             query.stop()
 
     def _write(self, batch: DataFrame, number: int) -> None:
-        with self.layer.taken(batch) as additions:
+        with self.files.collect(batch) as additions:
             for name, addition in additions.items():
                 self.table(name).append_files(addition, "test", number, PARTITION_COLUMNS)
                 if name == self.fail_after:

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from headwater.pipeline.contracts.checks import Record, Verdict, key_of, verdict, verdict_of
-from headwater.pipeline.contracts.evolution import Column, Evolution
+from headwater.pipeline.contracts.evolution import Evolution, EvolvedColumn
 from headwater.pipeline.contracts.fits import Fits
-from headwater.pipeline.contracts.judge import RECORD, Judge, Judged
+from headwater.pipeline.contracts.judge import RECORD, Judge, Judgement
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.contracts.reading import parse
 
@@ -97,13 +97,13 @@ def records_of(records: list[Record]) -> Any:
     return pa.table(arrays, schema=RECORD)
 
 
-def judged(records: list[Record], *evolved: Column, learning: bool = False) -> Judged:
+def judged(records: list[Record], *evolved: EvolvedColumn, learning: bool = False) -> Judgement:
     evolutions = {each.name: Evolution(each, Path("/nowhere")) for each in CONTRACTS}
     evolutions["flat"].columns = evolved
     return Judge(CONTRACTS, evolutions, learning)(records_of(records))
 
 
-def places(found: Judged) -> dict[int, tuple[str, dict[str, Any]]]:
+def places(found: Judgement) -> dict[int, tuple[str, dict[str, Any]]]:
     """Where each record is, by its offset, with its row."""
     every: dict[int, tuple[str, dict[str, Any]]] = {}
     for parts, place in ((found.quarantine, "quarantine"), (found.late, "late")):
@@ -116,7 +116,7 @@ def places(found: Judged) -> dict[int, tuple[str, dict[str, Any]]]:
     return every
 
 
-def agree(records: list[Record], *evolved: Column) -> list[Verdict]:
+def agree(records: list[Record], *evolved: EvolvedColumn) -> list[Verdict]:
     """Compare the quick way with the definition, record by record."""
     expected = [verdict(CONTRACTS, each) for each in records]
     found = places(judged(records, *evolved))
@@ -307,7 +307,7 @@ def test_undeclared_fields() -> None:
     ]
     records = [record(value, topic) for topic, value, _ in cases]
     assert [each.rule for each in agree(records)] == [rule for *_, rule in cases]
-    assert judged(records, learning=True).news == {"everything": {("b", "long")}}
+    assert judged(records, learning=True).new_fields == {"everything": {("b", "long")}}
     found = judged(records)
     assert found.silver["everything"].column("_rest").to_pylist() == [[("b", "2")]]
     assert found.silver["values"].column_names[0] == "a"
@@ -315,10 +315,10 @@ def test_undeclared_fields() -> None:
 
 def test_fields_that_became_columns_are_read_like_declared_ones() -> None:
     evolved = (
-        Column("n", "n", "long"),
-        Column("x", "x", "double"),
-        Column("b", "b", "boolean"),
-        Column("s", "s", "string"),
+        EvolvedColumn("n", "n", "long"),
+        EvolvedColumn("x", "x", "double"),
+        EvolvedColumn("b", "b", "boolean"),
+        EvolvedColumn("s", "s", "string"),
     )
     values = [
         b'{"id":1,"n":7,"x":1.5,"b":true,"s":"t"}',
@@ -337,7 +337,7 @@ def test_fields_that_became_columns_are_read_like_declared_ones() -> None:
         (None, None, None, '{"deep":[1.0,null]}', None),
         (None, None, None, None, [("other", "[1.50]")]),
     ]
-    assert judged(records, *evolved, learning=True).news == {"flat": {("other", "string")}}
+    assert judged(records, *evolved, learning=True).new_fields == {"flat": {("other", "string")}}
 
 
 def test_most_records_are_read_the_quick_way() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headwater.pipeline.gold import condense, movers, sessions, traffic
-from headwater.pipeline.gold.sessions import Limits
+from headwater.pipeline.gold.sessions import SessionLimits
 from headwater.pipeline.project.init import TEMPLATES
 from headwater.pipeline.tables.delta import Table
 from tests.pipeline.conftest import Workbench
@@ -171,7 +171,7 @@ def test_few_different_numbers_are_left() -> None:
 # Sessions
 
 
-LIMITS = Limits.of(gap_seconds=10, silence_seconds=60)
+LIMITS = SessionLimits.of(gap_seconds=10, silence_seconds=60)
 
 
 def test_spans_are_the_same_however_records_are_cut() -> None:

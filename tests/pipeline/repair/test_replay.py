@@ -13,10 +13,9 @@ import pytest
 from deltalake import write_deltalake
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.repair import conditions as where
-from headwater.pipeline.repair import replay
-from headwater.pipeline.repair.replay import Pace, Replay, Wish
-from headwater.spark.flight_client import Broker
+from headwater.pipeline.repair import conditions, replay
+from headwater.pipeline.repair.replay import Replay, ReplayPace, ReplayRequest
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
@@ -36,8 +35,8 @@ class Place:
         return f"127.0.0.1:{self.process.ports['flight']}"
 
     @property
-    def broker(self) -> Broker:
-        return Broker((self.servers,))
+    def broker(self) -> FlightClient:
+        return FlightClient((self.servers,))
 
     def append(self, topic: str, *values: bytes) -> None:
         self._sequence += 1
@@ -52,10 +51,12 @@ class Place:
         found: list[bytes] = self.log(topic).column("value").to_pylist()
         return found
 
-    def replay(self, wish: Wish, pace: str = "max", name: str = "r") -> replay.Result:
+    def replay(
+        self, request: ReplayRequest, pace: str = "max", name: str = "r"
+    ) -> replay.ReplayResult:
         made = Replay(name, self.storage, self.broker)
-        made.begin(wish)
-        return made.run(Pace.parse(pace))
+        made.begin(request)
+        return made.run(ReplayPace.parse(pace))
 
     def table(self, name: str, content: Any) -> None:
         write_deltalake(str(self.storage / "tables" / name), content, mode="append")
@@ -97,13 +98,13 @@ def test_the_log_is_published_again_once(place: Place) -> None:
     place.append("a/1", *numbered(0, 25_000))
     place.append("a/2", *numbered(0, 10))
     place.append("b", b"other")
-    result = place.replay(Wish("log", topic="a/.*"))
+    result = place.replay(ReplayRequest("log", topic="a/.*"))
     assert result.rows == 25_010
     assert place.values("replay/a/1") == numbered(0, 25_000)
     assert place.values("replay/a/2") == numbered(0, 10)
     assert place.values("replay/b") == []
     # The end was fixed; a second one of the same name publishes again, what it published as well.
-    assert place.replay(Wish("log", topic=".*a/2", to="copy/{topic}")).rows == 20
+    assert place.replay(ReplayRequest("log", topic=".*a/2", to="copy/{topic}")).rows == 20
     assert place.values("copy/replay/a/2") == numbered(0, 10)
 
 
@@ -115,7 +116,7 @@ def test_headers_are_kept(place: Place) -> None:
         [{"topic": "a", "value": b"%d" % n, "headers": [("n", str(n))]} for n in range(3)], schema
     )
     place.client.put(batch, do="append", producer="tests", sequence=1)
-    place.replay(Wish("log", to="b"))
+    place.replay(ReplayRequest("log", to="b"))
     found = place.log("b").to_pylist()
     assert [(row["value"], row["headers"]) for row in found] == [
         (b"%d" % n, [("n", str(n))]) for n in range(3)
@@ -129,27 +130,31 @@ def test_ranges_by_offset_time_and_condition(place: Place) -> None:
     middle = datetime.now(UTC)
     time.sleep(0.05)
     place.append("b", *numbered(5, 10))
-    assert place.replay(Wish("log", since="2", until="4", to="x")).rows == 2
+    assert place.replay(ReplayRequest("log", since="2", until="4", to="x")).rows == 2
     assert place.values("x") == numbered(2, 4)
-    assert place.replay(Wish("log", since=middle.isoformat(), until="10", to="y")).rows == 5
+    assert (
+        place.replay(ReplayRequest("log", since=middle.isoformat(), until="10", to="y")).rows == 5
+    )
     assert place.values("y") == numbered(5, 10)
-    assert place.replay(Wish("log", since="1h", until=middle.isoformat(), to="z")).rows == 5
-    wish = Wish("log", until="10", where="topic = 'b' AND offset IN (1, 6, 7)", to="w")
-    assert place.replay(wish).rows == 2
+    assert (
+        place.replay(ReplayRequest("log", since="1h", until=middle.isoformat(), to="z")).rows == 5
+    )
+    request = ReplayRequest("log", until="10", where="topic = 'b' AND offset IN (1, 6, 7)", to="w")
+    assert place.replay(request).rows == 2
     assert place.values("w") == numbered(6, 8)
 
 
 def test_rows_of_bronze(place: Place) -> None:
     place.table("bronze", bronze(50, 100))
     place.table("bronze", bronze(0, 50))
-    place.replay(Wish("bronze", topic="old/1", to="{topic}"))
+    place.replay(ReplayRequest("bronze", topic="old/1", to="{topic}"))
     found = place.log("old/1").to_pylist()
     assert [row["value"] for row in found] == [b"%d" % n for n in range(1, 100, 2)]
     assert [row["headers"] for row in found[:2]] == [[("n", "1")], [("n", "3")]]
     since = (PAST + timedelta(seconds=90)).isoformat()
-    assert place.replay(Wish("bronze", since=since, until="95", to="late")).rows == 5
+    assert place.replay(ReplayRequest("bronze", since=since, until="95", to="late")).rows == 5
     assert place.values("late") == numbered(90, 95)
-    assert place.replay(Wish("bronze", where="offset BETWEEN 3 AND 4", to="two")).rows == 2
+    assert place.replay(ReplayRequest("bronze", where="offset BETWEEN 3 AND 4", to="two")).rows == 2
 
 
 def test_typed_rows_become_json(place: Place) -> None:
@@ -162,7 +167,7 @@ def test_typed_rows_become_json(place: Place) -> None:
         "date": [day, day],
     }
     place.table("silver_orders", pa.table(content))
-    place.replay(Wish("silver_orders"))
+    place.replay(ReplayRequest("silver_orders"))
     assert place.values("replay/shop/a") == [b'{"price": 1.5, "at": "2030-01-01T00:00:00+00:00"}']
     assert place.values("replay/shop/b") == [b'{"price": 2.5, "at": null}']
 
@@ -172,8 +177,8 @@ def test_a_table_without_offsets_is_replayed_in_the_order_of_time(place: Place) 
     content = {"minute": pa.array(minutes, pa.timestamp("us", "UTC")), "count": [3, 1, 2]}
     place.table("counts", pa.table(content))
     with pytest.raises(HeadwaterError, match="have no topic: say --to TOPIC"):
-        place.replay(Wish("counts"))
-    place.replay(Wish("counts", to="again"))
+        place.replay(ReplayRequest("counts"))
+    place.replay(ReplayRequest("counts", to="again"))
     assert [value[-11:] for value in place.values("again")] == [
         b'"count": %d}' % n for n in (1, 2, 3)
     ]
@@ -183,10 +188,10 @@ def test_paces(place: Place) -> None:
     place.table("bronze", bronze(0, 40))  # one a second
     much_less = 20  # than the 39 seconds which they took: far more than a busy machine needs
     started = time.monotonic()
-    place.replay(Wish("bronze", to="a"), "40x")
+    place.replay(ReplayRequest("bronze", to="a"), "40x")
     assert 0.9 < time.monotonic() - started < much_less
     started, began = time.monotonic(), datetime.now(UTC)
-    place.replay(Wish("bronze", to="b"), "50/s")
+    place.replay(ReplayRequest("bronze", to="b"), "50/s")
     assert 0.6 < time.monotonic() - started < much_less
     # In eight batches. None comes before it is due; how long each of them takes is not known.
     stamps = place.log("b").column("timestamp").to_pylist()
@@ -195,16 +200,16 @@ def test_paces(place: Place) -> None:
     assert all(seconds > number // 5 * 0.1 - 0.05 for number, seconds in enumerate(came))
     for wrong in ("fast", "0/s", "x", "-1x"):
         with pytest.raises(HeadwaterError, match="a pace is"):
-            Pace.parse(wrong)
+            ReplayPace.parse(wrong)
 
 
 RUN = """
 import sys
 from pathlib import Path
-from headwater.pipeline.repair.replay import Pace, Replay
-from headwater.spark.flight_client import Broker
-replay = Replay("r", Path(sys.argv[1]), Broker((sys.argv[2],)))
-replay.run(Pace.parse(sys.argv[3]))
+from headwater.pipeline.repair.replay import ReplayPace, Replay
+from headwater.spark.flight_client import FlightClient
+replay = Replay("r", Path(sys.argv[1]), FlightClient((sys.argv[2],)))
+replay.run(ReplayPace.parse(sys.argv[3]))
 """
 
 
@@ -216,7 +221,7 @@ def test_a_replay_that_is_killed_goes_on(place: Place, source: str) -> None:
         place.append("a", *numbered(0, 20_000))
     else:
         place.table("bronze", bronze(0, 20_000))
-    Replay("r", place.storage, place.broker).begin(Wish(source, to="b"))
+    Replay("r", place.storage, place.broker).begin(ReplayRequest(source, to="b"))
     place.append("a", b"too late to be a part of it")
     # It would need 40 seconds, so that it is in the middle whenever this process gets to kill it.
     command = [sys.executable, "-c", RUN, str(place.storage), place.servers, "500/s"]
@@ -233,10 +238,10 @@ def test_a_replay_that_is_killed_goes_on(place: Place, source: str) -> None:
     assert 0 < len(place.log("b")) < 20_000
     left = Replay("r", place.storage, place.broker)
     with pytest.raises(HeadwaterError, match="was not finished: go on with --resume"):
-        left.begin(Wish(source))
-    assert left.run(Pace()).rows == 20_000
+        left.begin(ReplayRequest(source))
+    assert left.run(ReplayPace()).rows == 20_000
     assert place.values("b") == numbered(0, 20_000)
-    assert left.run(Pace()).rows == 20_000  # there is nothing left to do
+    assert left.run(ReplayPace()).rows == 20_000  # there is nothing left to do
     assert len(place.log("b")) == 20_000
 
 
@@ -244,42 +249,47 @@ def test_a_batch_that_was_sent_but_not_noted_as_done_is_sent_once(place: Place) 
     """As after a kill between the answer of the broker and the next note."""
     place.append("a", *numbered(0, 100))
     made = Replay("r", place.storage, place.broker)
-    made.begin(Wish("log", to="b"))
+    made.begin(ReplayRequest("log", to="b"))
     file = place.storage / "state" / "replays" / "r.json"
     notes = []
     made._save = lambda state: notes.append(state)  # type: ignore[method-assign]
-    made.run(Pace(rate=100_000))
+    made.run(ReplayPace(rate=100_000))
     (sent, _) = notes
     assert (sent.place.low, sent.place.high) == (0, 100)
     again = Replay("r", place.storage, place.broker)
     again._save(sent)
     assert "b" in file.read_text()
-    assert again.run(Pace(rate=10)).rows == 100
+    assert again.run(ReplayPace(rate=10)).rows == 100
     assert place.values("b") == numbered(0, 100)
 
 
 def test_nobody_else_can_have_the_same_replay(place: Place) -> None:
     place.append("a", *numbered(0, 10))
     made = Replay("r", place.storage, place.broker)
-    made.begin(Wish("log", to="b"))
+    made.begin(ReplayRequest("log", to="b"))
     with made._locked(), pytest.raises(HeadwaterError, match="is running already"):
-        Replay("r", place.storage, place.broker).run(Pace())
+        Replay("r", place.storage, place.broker).run(ReplayPace())
     with pytest.raises(HeadwaterError, match="there is no replay other to resume"):
-        Replay("other", place.storage, place.broker).run(Pace())
+        Replay("other", place.storage, place.broker).run(ReplayPace())
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("impossible", "sentence"),
     [
-        (Wish("nothing"), "there is no table nothing"),
-        (Wish("log", since="soon"), "this is no offset"),
-        (Wish("log", where="topik = 'a'"), 'there is no column topik; did you mean "topic"'),
-        (Wish("log", where="topic = "), "makes no sense at its end"),
+        (ReplayRequest("nothing"), "there is no table nothing"),
+        (ReplayRequest("log", since="soon"), "this is no offset"),
+        (
+            ReplayRequest("log", where="topik = 'a'"),
+            'there is no column topik; did you mean "topic"',
+        ),
+        (ReplayRequest("log", where="topic = "), "makes no sense at its end"),
     ],
 )
-def test_wishes_that_cannot_be_fulfilled(place: Place, wish: Wish, sentence: str) -> None:
+def test_requests_that_cannot_be_fulfilled(
+    place: Place, impossible: ReplayRequest, sentence: str
+) -> None:
     with pytest.raises(HeadwaterError, match=sentence):
-        place.replay(wish)
+        place.replay(impossible)
 
 
 # Conditions
@@ -312,7 +322,7 @@ def test_conditions(condition: str, expected: list[int]) -> None:
             "price": [1.0, 1.5, 2.0, 2.5, None],
         }
     )
-    found = content.filter(where.parse(condition, content.schema))
+    found = content.filter(conditions.parse(condition, content.schema))
     assert found["n"].to_pylist() == expected
 
 
@@ -329,4 +339,4 @@ def test_conditions(condition: str, expected: list[int]) -> None:
 )
 def test_conditions_that_make_no_sense(condition: str, sentence: str) -> None:
     with pytest.raises(HeadwaterError, match=sentence):
-        where.parse(condition, pa.schema([("n", pa.int64())]))
+        conditions.parse(condition, pa.schema([("n", pa.int64())]))

@@ -20,7 +20,7 @@ from headwater.pipeline.project import project as projects
 from headwater.pipeline.run.queries import query_id
 from headwater.pipeline.run.runner import Runner
 from headwater.pipeline.tables.delta import Table
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was(archive: Path, tmp_path: Path, spark: SparkSess
     with BrokerProcess(tmp_path / "data") as broker:
         publish(broker, RECORDS)
         project = run(tmp_path, broker, spark)
-        flight = Broker((f"127.0.0.1:{broker.ports['flight']}",))
+        flight = FlightClient((f"127.0.0.1:{broker.ports['flight']}",))
         audited = Audit(flight, project.tables, contracts.load(project.setting("contracts"))).run()
     assert (audited.gaps, audited.duplicates) == (0, 0), audited
     assert queries(project) == before

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from headwater.pipeline.run.remote import Event, event_of, told_shortly
+from headwater.pipeline.run.remote import FlowEvent, event_of, short_error
 from tests.e2e.process import eventually
 from tests.pipeline.run.test_spark_pipelines import CONTRACT, SETTINGS, make_project, rows
 from tests.pipeline.test_commands import BRONZE, Feeder, feeder, offsets
@@ -199,19 +199,19 @@ def test_a_server_that_is_not_there(
 
 def test_events_are_understood() -> None:
     running = event_of("Flow spark_catalog.default.bronze is RUNNING.")
-    assert running == Event("spark_catalog.default.bronze", "running")
+    assert running == FlowEvent("spark_catalog.default.bronze", "running")
     failed = event_of(
         "Flow 'spark_catalog.`default`.bronze' has FAILED more than 2 times and will not be "
         "restarted.\nError: [STREAM_FAILED] Query [id = 1] terminated with exception: no disk\nat x"
     )
-    assert failed == Event("spark_catalog.default.bronze", "failed", "no disk")
+    assert failed == FlowEvent("spark_catalog.default.bronze", "failed", "no disk")
     unresolved = event_of("Failed to resolve flow: 'spark_catalog.default.x'.\nError: no column")
-    assert unresolved == Event("spark_catalog.default.x", "failed", "no column")
+    assert unresolved == FlowEvent("spark_catalog.default.x", "failed", "no column")
     assert event_of("Run is COMPLETED.") is None
 
 
 def test_a_server_without_headwater_is_told_what_to_do() -> None:
-    told = told_shortly("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: headwater. Make")
+    told = short_error("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: headwater. Make")
     assert told.endswith("install headwater[spark] in its Python and in that of its executors")
 
 

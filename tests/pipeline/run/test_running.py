@@ -50,10 +50,10 @@ def of(state: dict[str, Any], name: str) -> Any:
 
 CONTINUOUS = """
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from pyspark import pipelines as dp
 from headwater.pipeline import bronze as source
+from headwater.pipeline.taskfiles.declare import declare
 
 FLAG = Path({flag!r})
 
@@ -66,17 +66,15 @@ def bronze():
 def even():
     return source.frame()
 
-def failing(taken):
+class FailingFiles(source.BronzeFiles):
     @contextmanager
-    def checked(batch):
+    def collect(self, batch):
         if FLAG.exists():
             raise ValueError("the flag is up")
-        with taken(batch) as additions:
+        with super().collect(batch) as additions:
             yield additions
-    return checked
 
-source.direct(even)
-even.direct = replace(even.direct, taken=failing(even.direct.taken))
+declare(even, FailingFiles("even"))
 dp.table(partition_cols=source.PARTITION_COLUMNS)(even)
 
 @dp.table

@@ -12,7 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.care.retention import expire
 from headwater.pipeline.care.upkeep import compact
 from headwater.pipeline.tables.delta import Table
-from headwater.pipeline.tables.delta_source import Files, TableReader
+from headwater.pipeline.tables.delta_source import TableFiles, TableReader
 from tests.pipeline.tables.test_delta import numbers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
@@ -36,7 +36,7 @@ class Follower:
     def between(self, start: Any, end: Any) -> list[Any]:
         found = []
         for part in self.reader.partitions(start, end):
-            assert isinstance(part, Files)
+            assert isinstance(part, TableFiles)
             for batch in self.reader.read(part):
                 assert batch.num_rows
                 found += batch.to_pylist()

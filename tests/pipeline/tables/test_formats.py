@@ -9,7 +9,7 @@ import pytest
 from headwater.errors import HeadwaterError
 from headwater.pipeline.audit import Audit, Difference
 from headwater.pipeline.run import runner
-from headwater.pipeline.tables.spark_parquet import PlainTable
+from headwater.pipeline.tables.spark_parquet import SparkParquetTable
 from tests.pipeline.conftest import BRONZE, Workbench
 from tests.pipeline.test_commands import headwater
 from tests.spark.conftest import numbered
@@ -64,7 +64,9 @@ def test_the_audit_of_plain_files(plain: Workbench) -> None:
     assert report.well and report.records == 36, report
     assert "only bronze is compared" in report.outcomes[0].remarks[-1]
     stray = tables / "bronze" / "stray.parquet"  # of a micro-batch that was killed
-    (file, *_) = sorted(PlainTable(tables / "bronze").files(), key=lambda each: str(each.stats))
+    (file, *_) = sorted(
+        SparkParquetTable(tables / "bronze").files(), key=lambda each: str(each.stats)
+    )
     stray.write_bytes(file.path.read_bytes())
     assert Audit(flight, tables).run().well
     first = file.stats["min"]["offset"]

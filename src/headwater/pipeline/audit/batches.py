@@ -1,8 +1,8 @@
-"""What the batches of a table say that they have written: one after the other, nothing twice.
+"""The batches of a table, as the table `audit` lists them: without gaps and overlaps.
 
 The audit table has a row for each batch of each table: its first and last offset and how many rows.
-One without rows is a range that the log had dropped before it could be read. Rows of a table that
-was rebuilt since are of queries that it does not know any more, and mean nothing.
+A batch without rows is a range that the log had dropped before it could be read. Batches of a query
+that the table does not know are from before the table was rebuilt, and are ignored.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from headwater.pipeline.audit.model import Difference, Outcome
+from headwater.pipeline.audit.model import AuditOutcome, Difference
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.tables.stored import StoredTable
 
@@ -19,21 +19,21 @@ BACKFILL = "backfill-"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Batch:
+class AuditedBatch:
     first: int
     last: int
     rows: int
-    #: It has filled a range that was missing, in parts maybe.
+    #: A backfill: it has filled a range that was missing, maybe only a part of it.
     filled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
-    """Those of one table, by offset."""
+class AuditedBatches:
+    """The batches of one table, by offset."""
 
-    written: Sequence[Batch]
+    written: Sequence[AuditedBatch]
     #: Ranges that could not be read.
-    lost: Sequence[Batch]
+    lost: Sequence[AuditedBatch]
 
     @property
     def first(self) -> int | None:
@@ -45,27 +45,29 @@ class Batches:
         return max((each.last + 1 for each in self.written), default=None)
 
 
-def batches_of(tables: Path, name: str) -> Batches:
+def batches_of(tables: Path, name: str) -> AuditedBatches:
     noted, table = StoredTable(tables / AUDIT), StoredTable(tables / name)
     if not noted.exists or not table.exists:
-        return Batches([], [])
+        return AuditedBatches([], [])
     rows = noted.rows(
         noted.arrow_schema.names, lambda rows: pc.equal(rows["table"], name)
     ).to_pylist()
     known = {query for query in {row["query"] for row in rows} if _is_known(table, query)}
     found = sorted(
-        Batch(row["first"], row["last"], row["rows"], row["query"].startswith(BACKFILL))
+        AuditedBatch(row["first"], row["last"], row["rows"], row["query"].startswith(BACKFILL))
         for row in rows
         if row["query"] in known and row["first"] is not None
     )
-    return Batches([each for each in found if each.rows], [each for each in found if not each.rows])
+    return AuditedBatches(
+        [each for each in found if each.rows], [each for each in found if not each.rows]
+    )
 
 
 def _is_known(table: StoredTable, query: str) -> bool:
     return table.last_batch(query) is not None
 
 
-def check(name: str, batches: Batches) -> Outcome:
+def check(name: str, batches: AuditedBatches) -> AuditOutcome:
     """Whether batches of a table that has every record follow each other."""
     differences: list[Difference] = []
     remarks = [
@@ -91,8 +93,8 @@ def check(name: str, batches: Batches) -> Outcome:
             differences.append(kind)
         end = max(end or 0, each.last + 1)
     rows = sum(each.rows for each in batches.written)
-    return Outcome(f"batches of {name}", rows, differences, remarks)
+    return AuditOutcome(f"batches of {name}", rows, differences, remarks)
 
 
-def _covers(filled: Sequence[Batch], first: int, last: int) -> bool:
+def _covers(filled: Sequence[AuditedBatch], first: int, last: int) -> bool:
     return any(each.first <= first and each.last >= last for each in filled)

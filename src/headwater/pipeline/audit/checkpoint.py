@@ -1,4 +1,4 @@
-"""How far a query has come, as Spark notes it in its checkpoint.
+"""The progress of a query, as Spark notes it in its checkpoint.
 
 offsets/12   where the source was at the end of batch 12, written before it begins
 commits/12   batch 12 is finished: all tables have their rows of it

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.util import hash_array
 
-#: What a record consists of; a batch has to have these columns.
+#: The columns of a record; a batch has to have them.
 COLUMNS = ("offset", "topic", "value", "timestamp", "protocol", "publisher", "headers")
 
 _STAMP = pa.timestamp("us", tz="UTC")

@@ -1,4 +1,4 @@
-"""The files of tables, as audits read them: batch by batch, and only those that may matter."""
+"""Reads the files of tables: batch by batch, and only those that may have offsets of a range."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,21 +7,23 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headwater.pipeline.audit import checksum
-from headwater.pipeline.tables.parquet import footer_bounds, plain
-from headwater.pipeline.tables.spark_parquet import PlainTable
-from headwater.pipeline.tables.stored import File, StoredTable
+from headwater.pipeline.tables.parquet import footer_bounds, with_usual_types
+from headwater.pipeline.tables.spark_parquet import SparkParquetTable
+from headwater.pipeline.tables.stored import StoredTable, TableFile
 
 _READ_ROWS = 32_768
 
 
-def file_batches(file: File, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
+def file_batches(file: TableFile, columns: Sequence[str] = checksum.COLUMNS) -> Iterator[Any]:
     with pq.ParquetFile(file.path) as source:
         for batch in source.iter_batches(_READ_ROWS, columns=list(columns), use_threads=False):
-            yield plain(batch)
+            yield with_usual_types(batch)
 
 
-def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset") -> list[File]:
-    """Those that may have offsets of a range."""
+def overlapping(
+    files: Sequence[TableFile], start: int, end: int, name: str = "offset"
+) -> list[TableFile]:
+    """The files that may have offsets of a range."""
     found = []
     for each in files:
         low, high = offset_bounds(each, name)
@@ -30,7 +32,7 @@ def overlapping(files: Sequence[File], start: int, end: int, name: str = "offset
     return found
 
 
-def offset_bounds(file: File, name: str = "offset") -> tuple[int | None, int | None]:
+def offset_bounds(file: TableFile, name: str = "offset") -> tuple[int | None, int | None]:
     """The smallest and the largest offset of a file. Delta's log may not have them: compaction
     writes bounds of the first 32 columns only."""
     low, high = file.stats["min"].get(name), file.stats["max"].get(name)
@@ -39,9 +41,9 @@ def offset_bounds(file: File, name: str = "offset") -> tuple[int | None, int | N
     return footer_bounds(file.path, name) if file.path.exists() else (None, None)
 
 
-def stored(path: Path) -> StoredTable | PlainTable:
+def open_table(path: Path) -> StoredTable | SparkParquetTable:
     """The table in a directory, however it was written."""
-    files = PlainTable(path)
+    files = SparkParquetTable(path)
     if files.exists:
         return files
     table = StoredTable(path)

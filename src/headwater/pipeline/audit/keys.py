@@ -1,8 +1,8 @@
-"""Rows of silver with the same key, of which the second one should have been left out.
+"""Rows of silver that repeat the key of an earlier row and should have been left out.
 
-Only what the contract promises counts: both came within its `dedupe_window`. Keys are compared by a
-number of 64 bits. Rows are looked at in windows of offsets; of each, the keys of its last rows are
-kept for the next one.
+A row counts only if the earlier one came within the contract's `dedupe_window`. Keys are compared
+by a number of 64 bits. Rows are read in windows of offsets; the keys of the last rows of a window
+are kept for the next one.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from headwater.pipeline.tables.stored import StoredTable
 
 _STAMP = pa.timestamp("us", tz="UTC")
 #: Keys, times in microseconds, offsets.
-Rows = tuple[Any, Any, Any]
+KeyedRows = tuple[Any, Any, Any]
 
 
-class Keys:
-    """Those of one contract. Windows have to be asked for in their order."""
+class SilverKeys:
+    """The keys of one contract. Windows have to be asked for in their order."""
 
     def __init__(self, silver: StoredTable, contract: Contract) -> None:
         self._silver = silver
@@ -43,7 +43,7 @@ class Keys:
         self._last = keys[late], times[late], offsets[late]
         return np.sort(found[found >= low])
 
-    def _read(self, low: int, high: int) -> list[Rows]:
+    def _read(self, low: int, high: int) -> list[KeyedRows]:
         files = [each for each in self._silver.files() if each.path.exists()]
         return [
             _numbered(batch, self._columns, low, high)
@@ -52,7 +52,7 @@ class Keys:
         ]
 
 
-def _numbered(batch: Any, columns: list[str], low: int, high: int) -> Rows:
+def _numbered(batch: Any, columns: list[str], low: int, high: int) -> KeyedRows:
     """The rows of a batch that are in a range and have a key."""
     offset = batch.column("_offset")
     wanted = pc.and_(pc.greater_equal(offset, low), pc.less(offset, high))
@@ -67,7 +67,7 @@ def _numbered(batch: Any, columns: list[str], low: int, high: int) -> Rows:
     return keys, times.to_numpy(), kept.column("_offset").to_numpy()
 
 
-def _rows(parts: list[Rows]) -> Rows:
+def _rows(parts: list[KeyedRows]) -> KeyedRows:
     empty = (np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
     keys, times, offsets = zip(empty, *parts, strict=True)
     return np.concatenate(keys), np.concatenate(times), np.concatenate(offsets)

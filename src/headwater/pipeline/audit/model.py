@@ -1,4 +1,4 @@
-"""What an audit finds."""
+"""The findings of an audit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 #: missing, there too often, with another content, or there although it should not be.
-Kind = Literal["missing", "repeated", "changed", "strange"]
+DifferenceKind = Literal["missing", "repeated", "changed", "strange"]
 #: Called with the number of records that were looked at.
 Progress = Callable[[int], None]
 
@@ -16,31 +16,31 @@ Progress = Callable[[int], None]
 class Difference:
     """Offsets from `first` to `last`, of which `count` are not as they should be."""
 
-    kind: Kind
+    kind: DifferenceKind
     first: int
     last: int
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a comparison has found. All is well if there are no differences."""
+class AuditOutcome:
+    """The result of one comparison. All is well if there are no differences."""
 
     what: str
     records: int
     differences: list[Difference] = field(default_factory=list)
-    #: What a person should know, although it is no error.
+    #: Sentences that a person should read, although they are no errors.
     remarks: list[str] = field(default_factory=list)
 
-    def count(self, *kinds: Kind) -> int:
+    def count(self, *kinds: DifferenceKind) -> int:
         return sum(each.count for each in self.differences if each.kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AuditReport:
     first: int
     last: int
-    outcomes: list[Outcome]
+    outcomes: list[AuditOutcome]
     seconds: float
 
     @property
@@ -65,7 +65,7 @@ class Report:
         return not any(each.differences for each in self.outcomes)
 
 
-def stretches(kind: Kind, offsets: Any, counts: Any = None) -> list[Difference]:
+def stretches(kind: DifferenceKind, offsets: Any, counts: Any = None) -> list[Difference]:
     """Sorted offsets, neighbours together. `counts`: how much is wrong with each of them."""
     if not len(offsets):
         return []

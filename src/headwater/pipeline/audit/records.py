@@ -4,10 +4,10 @@ The records of the log (over Flight) and the rows of bronze (from its files) are
 function, see checksum.py. Each is read once, in any order, with a few batches in memory. A range
 that differs is looked at offset by offset.
 
-What is no error:
+These are no errors:
 
-- Retention has taken the beginning of the log: that part is only in bronze, and there each offset
-  has to be once.
+- Retention has deleted the beginning of the log: that part is only in bronze, where each offset has
+  to be once.
 - The log had dropped records before they could be read: bronze has noted that.
 - Records are newer than the last batch of bronze: that is lag.
 - Old rows of bronze were deleted, because the table has a retention of its own.
@@ -24,29 +24,29 @@ import numpy as np
 
 from headwater.errors import HeadwaterError, Refusal
 from headwater.pipeline.audit import checksum
-from headwater.pipeline.audit.batches import Batch, Batches
+from headwater.pipeline.audit.batches import AuditedBatch, AuditedBatches
 from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
-from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
+from headwater.pipeline.audit.model import AuditOutcome, Difference, Progress, stretches
 from headwater.pipeline.care.retention import kept_from
-from headwater.pipeline.tables.spark_parquet import PlainTable
-from headwater.pipeline.tables.stored import File, StoredTable
-from headwater.spark.flight_client import Broker, Selection
+from headwater.pipeline.tables.spark_parquet import SparkParquetTable
+from headwater.pipeline.tables.stored import StoredTable, TableFile
+from headwater.spark.flight_client import FlightClient, RecordSelection
 
 RANGE = 100_000
-#: So many ranges that differ are looked at closely; of the others only the numbers are told.
+#: So many ranges that differ are compared offset by offset; of the others only counts are reported.
 EXAMINED = 50
 _TASK_OFFSETS = 500_000
 _THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which offsets are compared, from which on the log has them, and what bronze never got."""
+class AuditBounds:
+    """The offsets to compare, the first one in the log, and the ranges that bronze never got."""
 
     start: int
     end: int
     kept: int
-    lost: Sequence[Batch] = ()
+    lost: Sequence[AuditedBatch] = ()
 
     def edges(self) -> Any:
         inner = range(self.start - self.start % RANGE + RANGE, self.end, RANGE)
@@ -63,9 +63,9 @@ class Bounds:
 
 
 def bounds_of(
-    broker: Broker, bronze: StoredTable | PlainTable, batches: Batches
-) -> tuple[Bounds, list[str]]:
-    """What there is to compare, and what is to be said about the rest."""
+    broker: FlightClient, bronze: StoredTable | SparkParquetTable, batches: AuditedBatches
+) -> tuple[AuditBounds, list[str]]:
+    """The offsets to compare, and remarks about the others."""
     files, remarks = bronze.files(), []
     log = broker.log()  # afterwards: a pipeline that runs may write what came in between
     bounds = [offset_bounds(each) for each in files]
@@ -87,15 +87,15 @@ def bounds_of(
         remarks.append(f"retention has taken {gone} records from the log: they are only in bronze")
     if end < log.end:
         remarks.append(f"{log.end - end} records are newer than the last batch of bronze")
-    return Bounds(start, end, log.start, batches.lost), remarks
+    return AuditBounds(start, end, log.start, batches.lost), remarks
 
 
 def compare(
-    broker: Broker,
-    bronze: StoredTable | PlainTable,
-    bounds: Bounds,
+    broker: FlightClient,
+    bronze: StoredTable | SparkParquetTable,
+    bounds: AuditBounds,
     progress: Progress = lambda rows: None,
-) -> Outcome:
+) -> AuditOutcome:
     files = bronze.files()
     remarks = [f"the file {each.path.name} is gone" for each in files if not each.path.exists()]
     files = [each for each in files if each.path.exists()]
@@ -110,7 +110,7 @@ def compare(
         differences += examine(broker, files, low, high, bounds)
     for low, high, place in differing[EXAMINED:]:
         differences += _roughly(bounds.expected(low, high), int(in_table.counts[place]), low, high)
-    return Outcome("log and bronze", int(in_table.counts.sum()), differences, remarks)
+    return AuditOutcome("log and bronze", int(in_table.counts.sum()), differences, remarks)
 
 
 class Sums:
@@ -139,7 +139,7 @@ class Sums:
 
 
 def _sums(
-    broker: Broker, files: Sequence[File], bounds: Bounds, progress: Progress
+    broker: FlightClient, files: Sequence[TableFile], bounds: AuditBounds, progress: Progress
 ) -> tuple[Sums, Sums]:
     """Of both sides, read at the same time."""
     edges = bounds.edges()
@@ -173,14 +173,14 @@ def _added(edges: Any, batches: Callable[[], Iterable[Any]], progress: Progress)
     return sums
 
 
-def log_batches(broker: Broker, start: int, end: int) -> Iterator[Any]:
+def log_batches(broker: FlightClient, start: int, end: int) -> Iterator[Any]:
     try:
-        yield from broker.read(Selection(headers=True), start, end)
+        yield from broker.read(RecordSelection(headers=True), start, end)
     except Refusal as error:
         raise HeadwaterError(f"the log has changed meanwhile; try again: {error}") from None
 
 
-def _same(log: Sums, table: Sums, place: int, low: int, high: int, bounds: Bounds) -> bool:
+def _same(log: Sums, table: Sums, place: int, low: int, high: int, bounds: AuditBounds) -> bool:
     """Whether a range is in the table as it should be."""
     expected = bounds.expected(low, high)
     every = checksum.mixed(expected).sum()
@@ -198,9 +198,9 @@ def _roughly(expected: Any, found: int, low: int, high: int) -> list[Difference]
 
 
 def examine(
-    broker: Broker, files: Sequence[File], low: int, high: int, bounds: Bounds
+    broker: FlightClient, files: Sequence[TableFile], low: int, high: int, bounds: AuditBounds
 ) -> list[Difference]:
-    """What exactly differs in a range."""
+    """The differences in a range, offset by offset."""
     batches = (batch for each in overlapping(files, low, high) for batch in file_batches(each))
     there, numbers = _collected(batches, low, high)
     unique, first, counts = np.unique(there, return_index=True, return_counts=True)

@@ -1,9 +1,9 @@
-"""Records that are in no table because they repeat a key, and those that only seem to.
+"""Records that are in no table: those that repeat a key, and those that only seem to.
 
 A record is left out if silver has a row with its key that came before it, at most the contract's
-`dedupe_window` earlier (contracts/repeats.py). That is exact, so a record that is missing for no
-such row is missing. Nothing is certain where a redrive has been: it leaves out what has a key in
-silver, whenever that came; nor where retention has deleted the row that was there first.
+`dedupe_window` earlier (contracts/repeats.py). That is exact, so a record without such a row is
+missing. There are two exceptions: a redrive leaves out a record if silver has its key from any
+time, and retention may have deleted the row that was there first.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RepeatFindings:
     """Offsets of records that are in no table: those that were left out as repeats, or may have
     been; those that may repeat a row which retention has deleted; and those whose key is in silver,
     but too long before them, or behind them. Of the others nothing is known."""
@@ -40,7 +40,7 @@ class Judged:
     forgotten: set[int]
 
 
-class Repeats:
+class RepeatJudge:
     """Judges the records of one contract that are in none of its tables."""
 
     def __init__(self, tables: Path, contract: Contract, redriven: bool) -> None:
@@ -48,7 +48,7 @@ class Repeats:
         self._silver = StoredTable(tables / contract.table)
         self._window = round(contract.dedupe_window * 1e6)
 
-    def judge(self, records: Mapping[Arrival, tuple[Any, ...]]) -> Judged:
+    def judge(self, records: Mapping[Arrival, tuple[Any, ...]]) -> RepeatFindings:
         """`records`: those that are missing, with their keys."""
         kept = self._kept(set(records.values()))
         left_out, unknown, forgotten = set(), set(), set()
@@ -61,7 +61,7 @@ class Repeats:
                 unknown.add(record.offset)
             elif rows:
                 forgotten.add(record.offset)
-        return Judged(left_out, unknown, forgotten)
+        return RepeatFindings(left_out, unknown, forgotten)
 
     def _deleted(self) -> list[Arrival]:
         """The last row that retention may have deleted: those before it came no later."""

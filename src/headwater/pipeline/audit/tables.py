@@ -1,5 +1,5 @@
-"""Bronze against what became of it: each record of a topic with a contract is in silver, in
-quarantine or in late, and in one of them only.
+"""Bronze against silver, quarantine and late: each record of a topic with a contract is in exactly
+one of them.
 
 The one exception is a record that repeats the key of a row of silver: it was left out, which is
 counted (repeats.py). Offsets are looked at in windows, one byte for each.
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from headwater.pipeline.audit.checkpoint import finished_end
 from headwater.pipeline.audit.files import file_batches, offset_bounds, overlapping
-from headwater.pipeline.audit.keys import Keys
-from headwater.pipeline.audit.model import Difference, Outcome, Progress, stretches
-from headwater.pipeline.audit.repeats import Arrival, Repeats
+from headwater.pipeline.audit.keys import SilverKeys
+from headwater.pipeline.audit.model import AuditOutcome, Difference, Progress, stretches
+from headwater.pipeline.audit.repeats import Arrival, RepeatJudge
 from headwater.pipeline.care.retention import kept_from
 from headwater.pipeline.contracts import Contract, Record, contract_of, verdict_of
 from headwater.pipeline.contracts.values import microseconds_of
@@ -32,16 +32,16 @@ SHARED = (QUARANTINE, "late", REDRIVEN)
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was found for one contract so far."""
+class ContractTally:
+    """The findings for one contract so far."""
 
     contract: Contract
-    repeats: Repeats
-    #: None where a redrive has been: what it brings into silver, the running query does not know.
-    keys: Keys | None
+    repeats: RepeatJudge
+    #: None after a redrive: the running query does not know the keys that it has added to silver.
+    keys: SilverKeys | None
     #: Retention has deleted rows before this offset.
     start: int = 0
-    #: Behind the last offset that its tables have seen: what is newer is lag.
+    #: Behind the last offset that its tables have seen: newer records are lag.
     end: int = 0
     records: int = 0
     newer: int = 0
@@ -52,7 +52,7 @@ class Tally:
     twice: int = 0
     differences: list[Difference] = field(default_factory=list)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AuditOutcome:
         told = {
             "duplicates by key were left out": self.left_out,
             "records are newer than what its tables have seen": self.newer,
@@ -66,7 +66,7 @@ class Tally:
         }
         remarks = [f"{count} {words}" for words, count in told.items() if count]
         what = f"bronze and {self.contract.table}, quarantine, late"
-        return Outcome(what, self.records, self.differences, remarks)
+        return AuditOutcome(what, self.records, self.differences, remarks)
 
 
 def compare(
@@ -75,26 +75,26 @@ def compare(
     start: int,
     end: int,
     progress: Progress = lambda rows: None,
-) -> list[Outcome]:
+) -> list[AuditOutcome]:
     """One outcome for each contract; offsets of bronze are from `start` to before `end`."""
     if not contracts:
         return []
     bronze = StoredTable(tables / "bronze")
     tallies = _tallies(tables, contracts)
     for low in range(start, end, WINDOW):
-        window = _Window(bronze, contracts, low, min(low + WINDOW, end), progress)
+        window = _OffsetWindow(bronze, contracts, low, min(low + WINDOW, end), progress)
         for number, tally in enumerate(tallies, 1):
             window.check(tables, number, tally)
     return [each.outcome() for each in tallies]
 
 
-def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[Tally]:
+def _tallies(tables: Path, contracts: Sequence[Contract]) -> list[ContractTally]:
     redriven = StoredTable(tables / QUARANTINE).last_batch(REDRIVE) is not None
     return [
-        Tally(
+        ContractTally(
             each,
-            Repeats(tables, each, redriven),
-            None if redriven else Keys(StoredTable(tables / each.table), each),
+            RepeatJudge(tables, each, redriven),
+            None if redriven else SilverKeys(StoredTable(tables / each.table), each),
             max(kept_from(StoredTable(tables / name)) for name in (each.table, *SHARED)),
             _end(tables, each),
         )
@@ -118,8 +118,8 @@ def _end(tables: Path, contract: Contract) -> int:
     return found
 
 
-class _Window:
-    """Some offsets of bronze, and whose they are: 0 for nobody, else the contract's number."""
+class _OffsetWindow:
+    """A range of offsets of bronze with the contract of each: its number, or 0 for none."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Window:
         here = (offsets >= self._low) & (offsets < self._high)
         self._owner[offsets[here] - self._low] = owners[topics.indices.to_numpy()][here]
 
-    def check(self, tables: Path, number: int, tally: Tally) -> None:
+    def check(self, tables: Path, number: int, tally: ContractTally) -> None:
         mine, offsets = self._owner == number, np.arange(self._low, self._high)
         tally.records += int(mine.sum())
         found = np.zeros(self._high - self._low, np.uint8)
@@ -174,8 +174,8 @@ class _Window:
         places = np.flatnonzero(mask)
         return stretches(kind, places + self._low, None if counts is None else counts[places])
 
-    def _without_repeats(self, tally: Tally, absent: Any) -> Any:
-        """Those of the offsets for which there is no reason to be in no table."""
+    def _without_repeats(self, tally: ContractTally, absent: Any) -> Any:
+        """The offsets that are missing without a reason."""
         if not len(absent) or not tally.contract.key:
             return absent
         judged = tally.repeats.judge(self._records(tally.contract, absent))

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 
 class Background(ABC):
-    #: It is not waited for any longer: a process that ends takes the thread with it.
+    #: The longest wait for the thread at the end. A process that ends takes the thread with it.
     join_seconds: ClassVar[float] = 5.0
 
     def __init__(self, name: str) -> None:

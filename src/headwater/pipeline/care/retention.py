@@ -5,9 +5,9 @@ file is written anew; otherwise by a column that is a time. Where rows say which
 from, the commit that deletes them also says from which offset on the table has all of them: the
 audit must not look for the others.
 
-The properties are in a project's definitions, and only Spark can load these. A pipeline that runs
-notes what it has found there, together with a fingerprint of the definitions: as long as that is
-the same, others need no Spark to know it.
+The properties are in a project's definitions, which only Spark can load. A pipeline that runs notes
+them together with a fingerprint of the definitions: as long as the fingerprint is the same, upkeep
+needs no Spark to know them.
 """
 
 import json
@@ -25,7 +25,7 @@ from deltalake import CommitProperties, Transaction
 from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.tables.delta import Table, lock_of, retried
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
 from headwater.pipeline.tables.stored import StoredTable
 from headwater.units import parse_duration
 
@@ -39,13 +39,13 @@ _AGE_COLUMNS = ("date", "timestamp", "_timestamp", "last_seen")
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class ExpiredRows:
     """The rows of a table that are too old."""
 
     rows: int
     #: Behind the last of their offsets, where they have any.
     end: int | None
-    #: What is true for them, for deltalake.
+    #: The condition that selects them, in deltalake's SQL.
     condition: str
 
 
@@ -55,7 +55,7 @@ def expire(table: Table, retention: str) -> int:
     if not old.rows:
         return 0
     with lock_of(table.path):
-        found = retried(
+        found = with_retries(
             lambda: table.delta().delete(old.condition, commit_properties=_noting(table, old))
         )
     return int(found.get("num_deleted_rows") or 0)
@@ -66,7 +66,7 @@ def kept_from(table: StoredTable) -> int:
     return table.last_batch(RETENTION) or 0
 
 
-def _noting(table: StoredTable, old: Old) -> CommitProperties | None:
+def _noting(table: StoredTable, old: ExpiredRows) -> CommitProperties | None:
     if old.end is None:
         return None
     return CommitProperties(
@@ -74,7 +74,7 @@ def _noting(table: StoredTable, old: Old) -> CommitProperties | None:
     )
 
 
-def old_rows(table: StoredTable, retention: str) -> Old:
+def old_rows(table: StoredTable, retention: str) -> ExpiredRows:
     column = _age_column(table)
     oldest = datetime.now(UTC) - timedelta(seconds=_seconds(table, retention))
     by_day = column.type == pa.date32()
@@ -90,7 +90,7 @@ def old_rows(table: StoredTable, retention: str) -> Old:
         count += len(batch)
         if offsets and len(batch):
             end = max(end or 0, pc.max(batch.column(offsets[0])).as_py() + 1)
-    return Old(count, end, condition)
+    return ExpiredRows(count, end, condition)
 
 
 def _age_column(table: StoredTable) -> Any:
@@ -115,7 +115,7 @@ def _seconds(table: StoredTable, retention: str) -> float:
         ) from None
 
 
-# What the definitions say
+# The retentions that the definitions state
 
 
 def retentions_of(graph: "Graph") -> dict[str, str]:
@@ -125,7 +125,7 @@ def retentions_of(graph: "Graph") -> dict[str, str]:
 
 
 def note(project: Project, retentions: Mapping[str, str]) -> None:
-    """Keep for others what the definitions say, in one step."""
+    """Write down the retentions of the definitions, replacing the file in one step."""
     project.state.mkdir(parents=True, exist_ok=True)
     written = project.state / f".{_NOTE}"
     written.write_text(
@@ -135,7 +135,7 @@ def note(project: Project, retentions: Mapping[str, str]) -> None:
 
 
 def noted(project: Project) -> dict[str, str] | None:
-    """What the definitions say; None if they have changed since it was noted."""
+    """The retentions that were noted; None if the definitions have changed since then."""
     try:
         found = json.loads((project.state / _NOTE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -147,7 +147,7 @@ def noted(project: Project) -> dict[str, str] | None:
 
 
 def fingerprint(project: Project) -> str:
-    """Another one if a definition or the project's file has changed."""
+    """A hash over the definitions and the project's file."""
     content = sha256()
     for file in (project.file, *project.definitions()):
         text = file.read_bytes()

@@ -1,14 +1,14 @@
-"""Upkeep: few large files instead of many small ones, and nothing kept for longer than wanted.
+"""Upkeep: few large files instead of many small ones, and neither rows nor files beyond their time.
 
     expire      rows that are older than the table's retention are deleted (retention.py)
     compact     small files of a partition become one. Streams that read the table notice nothing.
-    clean       files that no version of the last 7 days has, and what was never committed, go
+    clean       files that were never committed, or that no version of the last 7 days has, go
 
-Readers hold on to files of older versions while they run, which is why these stay for a while.
+Files of older versions stay for a while because readers that run still use them.
 
-A pipeline that runs does this on a schedule, `headwater pipeline compact` at once. Both may do it
-at the same time, also while rows are added: each step is one commit, and the one that comes too
-late is tried again. Killed in between, it leaves files that nobody reads, for the next time.
+A pipeline that runs does this on a schedule, `headwater pipeline compact` at once. Both may run at
+the same time, also while rows are added: each step is one commit, and a commit that comes too late
+is tried again. A killed upkeep leaves files that nobody reads; the next one removes them.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from headwater.pipeline.care.background import Background
 from headwater.pipeline.care.retention import expire, old_rows, retentions_of
 from headwater.pipeline.project.paths import STAGING
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.tables.delta import Table, lock_of, retried
-from headwater.pipeline.tables.stored import File, StoredTable
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
+from headwater.pipeline.tables.stored import StoredTable, TableFile
 from headwater.units import parse_duration
 
 if TYPE_CHECKING:
@@ -40,19 +40,19 @@ logger = logging.getLogger(__name__)
 TARGET_BYTES = 128 * 1024 * 1024
 KEPT_HOURS = 7 * 24
 ABANDONED_SECONDS = 3600.0
-#: While a pipeline runs: how often it is done, and with how many small files sooner.
+#: While a pipeline runs: the time between two runs, and the number of small files for a run sooner.
 EVERY = "10m"
 MANY_FILES = 200
 _LOOK_SECONDS = 30.0
 _SMALL_BYTES = TARGET_BYTES // 4
-#: How deltalake calls a file while it writes it. It does not see those that a kill has left.
+#: The names of files that deltalake is writing. Its vacuum does not see those that a kill has left.
 _UNFINISHED = "*.parquet#*"
 _WRITING = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What upkeep did to a table, or would do."""
+class UpkeepResult:
+    """The changes that upkeep has made to a table, or would make."""
 
     table: str
     files_before: int = 0
@@ -75,23 +75,23 @@ def keep_all(
     retentions: Mapping[str, str],
     due: Callable[[Table], bool] = lambda _: True,
     dry: bool = False,
-) -> Iterator[Done]:
-    """Look after those tables that are due. What is wrong with one does not stop the others."""
+) -> Iterator[UpkeepResult]:
+    """Do upkeep of the tables that are due. A failure with one does not stop the others."""
     for table in tables:
         try:
             if due(table):
                 yield keep(table, retentions.get(table.name), dry=dry)
         except Exception as error:  # the next time may be better
             said = str(error).splitlines() or [type(error).__name__]
-            yield Done(table.name, error=said[0])
+            yield UpkeepResult(table.name, error=said[0])
 
 
 def keep(
     table: Table, retention: str | None = None, kept_hours: int = KEPT_HOURS, dry: bool = False
-) -> Done:
-    """Do all of it to a table. `dry`: only say what there is to do."""
+) -> UpkeepResult:
+    """Do upkeep of a table. `dry`: only count what there is to do."""
     before = table.files()
-    done = Done(table.name, len(before), bytes_before=_size(before))
+    done = UpkeepResult(table.name, len(before), bytes_before=_size(before))
     if dry:
         after = _foreseen(before)
         expired = old_rows(table, retention).rows if retention else 0
@@ -112,11 +112,11 @@ def compact(table: Table) -> None:
         )
 
     with lock_of(table.path):
-        retried(run)
+        with_retries(run)
 
 
 def clean(table: Table, kept_hours: int = KEPT_HOURS, dry: bool = False) -> int:
-    """Remove what nobody reads any more; returns how many files."""
+    """Remove files that nobody reads any more; returns how many."""
     begun = (*(table.path / STAGING).glob("*"), *table.path.rglob(_UNFINISHED))
     abandoned = [each for each in begun if _is_abandoned(each)]
     gone = _vacuumed(table, kept_hours, dry=True)
@@ -125,7 +125,7 @@ def clean(table: Table, kept_hours: int = KEPT_HOURS, dry: bool = False) -> int:
             shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(True)
         if gone:  # otherwise this would be two versions of the table for nothing
             with lock_of(table.path):
-                gone = retried(lambda: _vacuumed(table, kept_hours, dry=False))
+                gone = with_retries(lambda: _vacuumed(table, kept_hours, dry=False))
     return len(abandoned) + len(gone)
 
 
@@ -148,7 +148,7 @@ def is_scattered(table: StoredTable) -> bool:
     return sum(each.bytes < _SMALL_BYTES for each in table.files()) >= MANY_FILES
 
 
-def _foreseen(files: Sequence[File]) -> int:
+def _foreseen(files: Sequence[TableFile]) -> int:
     """About how many files there will be."""
     small: dict[str, int] = {}
     for each in files:
@@ -159,7 +159,7 @@ def _foreseen(files: Sequence[File]) -> int:
     return large + sum(math.ceil(size / TARGET_BYTES) for size in small.values())
 
 
-def _size(files: Sequence[File]) -> int:
+def _size(files: Sequence[TableFile]) -> int:
     return sum(each.bytes for each in files)
 
 
@@ -187,7 +187,7 @@ class Upkeep(Background):
                 return
 
 
-def _tell(done: Done) -> None:
+def _tell(done: UpkeepResult) -> None:
     if done.error:
         logger.warning("upkeep of %s: %s", done.table, done.error)
     elif done.changed:

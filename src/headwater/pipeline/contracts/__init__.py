@@ -1,18 +1,20 @@
-"""Contracts: which records become rows of silver, and what happens to the others.
+"""Contracts: records that fit one become typed rows of silver; the others are kept apart.
 
-kinds.py         the types of fields; values.py: times and dates in texts
-model.py         what a contract says, and every key that it may have
-reading.py       contracts from YAML, with errors that name the line
-document.py      JSON, strictly
-checks.py        the verdict over one record: the definition
-fits.py          which of many records certainly fit, quickly; columns.py: their columns
-patterns.py      regular expressions for texts
-judge.py         the verdict over many records, as rows of tables
-evolution.py     columns that nobody declared
-repeats.py       keys that were there before
-source.py        the log, judged where it is read
-tables.py        silver, quarantine and late, fed by one query
-inference.py     a draft of a contract from what is in a topic
+    model.py       a contract and its fields, and every key that the YAML may have
+    kinds.py       the types of fields; values.py: times and dates in texts
+    reading.py     contracts from YAML, with errors that name the line
+    checks.py      the verdict over one record: the definition of every rule
+    document.py    strict JSON; patterns.py: regular expressions
+    fits.py        finds records that certainly fit, many at once; columns.py: their columns
+    judge.py       the verdict over many records, as rows of tables
+    evolution.py   columns for fields that no contract declares
+    repeats.py     finds records with the key of an earlier record
+    source.py      sources of Spark that judge the log in the tasks that read it
+    tables.py      silver, quarantine and late, filled by one query
+    inference.py   drafts a contract from the messages of a topic
+
+Rules: checks.py decides; everything quicker than it has to agree with it. Nothing that a record
+contains stops a query. Tasks import this package, so it imports little by itself.
 """
 
 from collections.abc import Mapping
@@ -37,6 +39,6 @@ __all__ = [
 def define(**properties: Mapping[str, str]) -> None:
     """Register the tables of the project's contracts, some of them with properties:
     `define(silver_orders={"headwater.retention": "90d"})`."""
-    from headwater.pipeline.contracts import tables  # tasks import this package, but not all of it
+    from headwater.pipeline.contracts import tables  # not needed in tasks
 
     tables.define(properties)

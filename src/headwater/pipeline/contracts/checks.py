@@ -1,7 +1,7 @@
 """The verdict over one record, in plain Python.
 
-This is the definition of every rule, and it makes the sentences of all violations. `fits.py` knows
-quicker, for whole batches, which records certainly fit; a property test holds one to the other.
+Every rule is defined here, with the sentence about its violation. `fits.py` finds records that
+certainly fit more quickly, in whole batches; a property test compares the two.
 """
 
 import math
@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from headwater.pipeline.contracts import document, patterns
-from headwater.pipeline.contracts.kinds import Kind
+from headwater.pipeline.contracts.kinds import FieldKind
 from headwater.pipeline.contracts.model import Contract, Field, Unknown, contract_of
 from headwater.pipeline.contracts.values import date_of, time_of, time_since
 
@@ -26,7 +26,7 @@ _FRACTION = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a verdict is about: a message of the log."""
+    """A message of the log, to be judged."""
 
     topic: str
     value: bytes
@@ -41,7 +41,7 @@ class Verdict:
     rule: str | None = None
     reason: str | None = None
     event_time: datetime | None = None
-    #: The typed row by column, its key, and the fields that nobody declared, unless it is broken.
+    #: The typed row by column, its key, and the undeclared fields; empty for a broken record.
     row: dict[str, Any] = field(default_factory=dict)
     key: tuple[Any, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ _MISSING = object()
 
 
 def verdict(contracts: Sequence[Contract], record: Record) -> Verdict:
-    """Where a record belongs, by the contract for its topic."""
+    """The verdict over a record, by the contract for its topic."""
     contract = contract_of(contracts, record.topic)
     if contract is None:
         reason = f"no contract is for the topic {record.topic}"
@@ -81,7 +81,7 @@ def verdict_of(contract: Contract, record: Record) -> Verdict:
 
 
 def key_of(contract: Contract, value: bytes) -> tuple[Any, ...] | None:
-    """What a record is known by; None if it has no key or does not fit the contract."""
+    """The key of a record; None if it has none or does not fit the contract."""
     try:
         return _key(contract, typed(contract, value))
     except Violation:
@@ -176,7 +176,7 @@ def _checked(contract: Contract, field: Field, found: dict[str, Any], path: str)
     return made
 
 
-def _array(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -> list[Any]:
+def _array(contract: Contract, field: Field, kind: FieldKind, value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise _broken("type", path, value, kind.words(field.unit))
     if kind is field.kind:
@@ -189,7 +189,7 @@ def _array(contract: Contract, field: Field, kind: Kind, value: Any, path: str) 
     ]
 
 
-def _item(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -> Any:
+def _item(contract: Contract, field: Field, kind: FieldKind, value: Any, path: str) -> Any:
     if value is None:
         return None
     if kind.name == "array":
@@ -204,7 +204,7 @@ def _item(contract: Contract, field: Field, kind: Kind, value: Any, path: str) -
 
 def _struct(contract: Contract, field: Field, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _broken("type", path, value, Kind("struct").words())
+        raise _broken("type", path, value, FieldKind("struct").words())
     row = {
         each.column: _checked(contract, each, value, f"{path}.{each.name}") for each in field.fields
     }
@@ -212,7 +212,7 @@ def _struct(contract: Contract, field: Field, value: Any, path: str) -> dict[str
     return row
 
 
-def scalar(kind: Kind, field: Field, value: Any) -> Any:
+def scalar(kind: FieldKind, field: Field, value: Any) -> Any:
     """The typed value; None if it is of another type."""
     if kind.name == "string":
         return value if isinstance(value, str) else None
@@ -240,7 +240,7 @@ def _time(field: Field, value: Any) -> datetime | None:
     return time_since(Decimal(value), field.unit)
 
 
-def _decimal(kind: Kind, value: Any) -> Decimal | None:
+def _decimal(kind: FieldKind, value: Any) -> Decimal | None:
     if isinstance(value, str):
         number = Decimal(value) if _FRACTION.fullmatch(value) else None
     elif isinstance(value, int | Decimal) and not isinstance(value, bool):

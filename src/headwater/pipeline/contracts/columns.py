@@ -1,6 +1,6 @@
 """Columns as Arrow's JSON reader makes them, as columns of a table; and where values certainly fit.
 
-What is null fits, unless it is required. An item of an array only has to be of the right type.
+A null fits, unless the field is required. An item of an array only has to be of the right type.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.pipeline.contracts import patterns
-from headwater.pipeline.contracts.kinds import Kind
+from headwater.pipeline.contracts.kinds import FieldKind
 from headwater.pipeline.contracts.model import Field
 from headwater.pipeline.contracts.values import FIRST_MICROSECOND, LAST_MICROSECOND, UNITS
 
@@ -30,7 +30,7 @@ _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 Typed = tuple[Any, Any]
 
 
-def arrow_type(kind: Kind, field: Field) -> pa.DataType:
+def arrow_type(kind: FieldKind, field: Field) -> pa.DataType:
     """The type of a column for a field."""
     if kind.item is not None:
         return pa.list_(arrow_type(kind.item, field))
@@ -48,8 +48,8 @@ def arrow_type(kind: Kind, field: Field) -> pa.DataType:
     }[kind.name]
 
 
-def parsed_type(kind: Kind, field: Field) -> pa.DataType:
-    """What Arrow's parser is to make of it."""
+def parsed_type(kind: FieldKind, field: Field) -> pa.DataType:
+    """The type that Arrow's parser reads a field as."""
     if kind.item is not None:
         return pa.list_(parsed_type(kind.item, field))
     if kind.name == "struct":
@@ -81,11 +81,11 @@ def true_or_null(condition: Any) -> Any:
     return pc.fill_null(condition, True)
 
 
-def _typed(kind: Kind, field: Field, column: Any) -> Typed:
+def _typed(kind: FieldKind, field: Field, column: Any) -> Typed:
     return _TYPED.get(kind.name, _as_it_is)(kind, field, column)
 
 
-def _as_it_is(kind: Kind, field: Field, column: Any) -> Typed:
+def _as_it_is(kind: FieldKind, field: Field, column: Any) -> Typed:
     return column, _all(column)
 
 
@@ -93,7 +93,7 @@ def _all(column: Any) -> Any:
     return pa.repeat(True, len(column))
 
 
-def _array(kind: Kind, field: Field, column: Any) -> Typed:
+def _array(kind: FieldKind, field: Field, column: Any) -> Typed:
     assert kind.item is not None
     items, right = _typed(kind.item, field, column.flatten())
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
@@ -103,7 +103,7 @@ def _array(kind: Kind, field: Field, column: Any) -> Typed:
     return typed, pa.array(wrong[ends[1:]] == wrong[ends[:-1]])
 
 
-def _struct(kind: Kind, field: Field, column: Any) -> Typed:
+def _struct(kind: FieldKind, field: Field, column: Any) -> Typed:
     parts = [checked(each, part) for each, part in zip(field.fields, column.flatten(), strict=True)]
     fits = _all(column)
     for _, right in parts:
@@ -111,14 +111,14 @@ def _struct(kind: Kind, field: Field, column: Any) -> Typed:
     typed = pa.StructArray.from_arrays(
         [part for part, _ in parts], fields=list(arrow_type(kind, field)), mask=column.is_null()
     )
-    return typed, pc.or_(fits, column.is_null())  # nothing is required of what is not there
+    return typed, pc.or_(fits, column.is_null())  # a struct that is null has no required fields
 
 
-def _double(kind: Kind, field: Field, column: Any) -> Typed:
+def _double(kind: FieldKind, field: Field, column: Any) -> Typed:
     return column, finite(column)
 
 
-def _time(kind: Kind, field: Field, column: Any) -> Typed:
+def _time(kind: FieldKind, field: Field, column: Any) -> Typed:
     if field.unit is not None:
         factor, _ = UNITS[field.unit]
         low, high = FIRST_MICROSECOND // factor, LAST_MICROSECOND // factor
@@ -136,7 +136,7 @@ def _time(kind: Kind, field: Field, column: Any) -> Typed:
     return typed, pc.and_(true_or_null(shaped), true_or_null(inside))
 
 
-def _date(kind: Kind, field: Field, column: Any) -> Typed:
+def _date(kind: FieldKind, field: Field, column: Any) -> Typed:
     shaped = pc.and_(
         pc.match_substring_regex(column, _DATE), pc.invert(pc.starts_with(column, "0000"))
     )
@@ -144,7 +144,7 @@ def _date(kind: Kind, field: Field, column: Any) -> Typed:
     return text.cast(pa.date32()), true_or_null(shaped)
 
 
-def _decimal(kind: Kind, field: Field, column: Any) -> Typed:
+def _decimal(kind: FieldKind, field: Field, column: Any) -> Typed:
     most = Decimal(10) ** (kind.precision - kind.scale)
     if kind.precision == 38:
         return column, _all(column)
@@ -154,7 +154,7 @@ def _decimal(kind: Kind, field: Field, column: Any) -> Typed:
     return narrow.cast(arrow_type(kind, field)), fits
 
 
-_TYPED: dict[str, Callable[[Kind, Field, Any], Typed]] = {
+_TYPED: dict[str, Callable[[FieldKind, Field, Any], Typed]] = {
     "array": _array,
     "struct": _struct,
     "double": _double,
@@ -172,7 +172,7 @@ Rule = Callable[[Any], Any]
 
 
 def _rules(field: Field) -> list[Rule]:
-    """What typed values have to be like. A null is always right."""
+    """The rules for typed values. A null breaks none of them."""
     kind = arrow_type(field.kind, field)
     found: list[Rule] = []
     length = pc.list_value_length if field.kind.name == "array" else pc.utf8_length

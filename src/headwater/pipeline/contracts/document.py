@@ -18,7 +18,7 @@ _DIGITS = 38
 
 
 class NotJson(ValueError):
-    """The text is not JSON that is taken."""
+    """The text is not JSON, or exceeds a bound."""
 
 
 def parse(text: str) -> Any:

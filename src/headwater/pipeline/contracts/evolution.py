@@ -1,9 +1,9 @@
-"""Columns that nobody declared: with `unknown: evolve`, new fields become columns of silver.
+"""Evolved columns: with `unknown: evolve`, new fields become columns of silver.
 
 The type of a column is decided by the first micro-batch that has it, and noted in
 <storage>/state/contracts/<name>.json before the batch is written, so that a batch that is repeated
 gives the same rows. A value that does not fit its column, or a field that cannot have one, is kept
-in `_rest`, as JSON by name: nothing is lost.
+in `_rest`, as JSON by name, so no value is lost.
 """
 
 import json
@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS, Contract, Unknown
 from headwater.pipeline.contracts.reading import column_of
-from headwater.pipeline.project import intents as notes
+from headwater.pipeline.project import intents
 
 #: So many columns are added to a table at most.
 MOST_COLUMNS = 200
@@ -31,12 +31,12 @@ _FITTING: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 
-#: Fields that nobody has seen before, each with a kind of value that it has.
-News = set[tuple[str, str]]
+#: Fields that have no column yet, each with a kind of value that it has.
+NewFields = set[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class EvolvedColumn:
     """A field that became a column."""
 
     field: str
@@ -79,14 +79,14 @@ class Evolution:
         return self.contract.unknown is Unknown.EVOLVE
 
     def fields(self) -> list[pa.Field]:
-        """What the table has besides the declared fields; the last one is `_rest`."""
+        """The columns of the table besides the declared fields; the last one is `_rest`."""
         if not self.active:
             return []
         rest = pa.field(REST, pa.map_(pa.string(), pa.string()))
         return [*(pa.field(each.column, each.type) for each in self.columns), rest]
 
-    def placed(self, extra: Mapping[str, Any], news: News) -> dict[str, Any]:
-        """The values of undeclared fields by column. Those without a column are news."""
+    def placed(self, extra: Mapping[str, Any], new_fields: NewFields) -> dict[str, Any]:
+        """The values of undeclared fields by column. Adds fields without one to `new_fields`."""
         if not self.active:
             return {}
         known = {each.field: each for each in self.columns}
@@ -101,7 +101,7 @@ class Evolution:
             else:
                 rest.append((name, document.text(value)))
             if column is None and self._is_new(name):
-                news.add((name, kind_of(value)))
+                new_fields.add((name, kind_of(value)))
         row[REST] = rest or None
         return row
 
@@ -112,7 +112,7 @@ class Evolution:
             kinds.setdefault(field, set()).add(kind)
         for field in sorted(kinds.keys() - {each.field for each in self.columns}):
             if column := self._new_column(field, self._taken()):
-                self.columns += (Column(field, column, _common(kinds[field])),)
+                self.columns += (EvolvedColumn(field, column, _common(kinds[field])),)
         self._save()
 
     def _is_new(self, field: str) -> bool:
@@ -123,7 +123,7 @@ class Evolution:
         return field not in self._refused
 
     def _new_column(self, field: str, taken: set[str]) -> str | None:
-        """What the column of a field would be called; None if it cannot have one."""
+        """The name of the column for a field; None if it cannot have one."""
         column = column_of(field)[:128] if field else ""
         possible = column and column.lower() not in taken and len(self.columns) < MOST_COLUMNS
         return column if possible else None
@@ -132,11 +132,11 @@ class Evolution:
         used = [*(each.column for each in self.columns), *self.contract.columns, *OWN_COLUMNS]
         return {each.lower() for each in used}
 
-    def _load(self) -> tuple[Column, ...]:
+    def _load(self) -> tuple[EvolvedColumn, ...]:
         if not self._file.exists():
             return ()
         content = json.loads(self._file.read_text())
-        return tuple(Column(**each) for each in content["columns"])
+        return tuple(EvolvedColumn(**each) for each in content["columns"])
 
     def _save(self) -> None:
         content = {
@@ -145,7 +145,7 @@ class Evolution:
                 for each in self.columns
             ]
         }
-        notes.write(self._file, content)
+        intents.write(self._file, content)
 
 
 def _common(kinds: set[str]) -> str:

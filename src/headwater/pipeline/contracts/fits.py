@@ -2,8 +2,8 @@
 
 Most records fit their contract. Arrow's parser reads them several times as quickly as Python does,
 into typed columns; but it is all or nothing, it cannot say what is wrong, and it takes some things
-that a contract does not. So nothing is refused here: a record that is not certain to fit is left to
-`checks.py`, which has the last word. The two have to agree about those that do.
+that a contract does not. So nothing is refused here: `checks.py` decides about each record that
+does not certainly fit. The two have to agree about the records that fit.
 """
 
 import re
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from headwater.pipeline.contracts.columns import checked, finite, parsed_type
-from headwater.pipeline.contracts.evolution import Column
+from headwater.pipeline.contracts.evolution import EvolvedColumn
 from headwater.pipeline.contracts.model import Contract, Field, Unknown
 
 #: A number that is too long for checks.py has so many digits in a row; a short record has no such.
@@ -44,10 +44,10 @@ class Unreadable(Exception):
 class Fits:
     """Finds the records of one contract that certainly fit."""
 
-    def __init__(self, contract: Contract, columns: Sequence[Column]) -> None:
+    def __init__(self, contract: Contract, columns: Sequence[EvolvedColumn]) -> None:
         self._contract = contract
         kinds = {each.kind.innermost.name for each in _every(contract.fields)}
-        # What is left out of a struct would be read without all the checks.
+        # A value that is left out of a struct would be read without all the checks.
         self.possible = "struct" not in kinds or contract.unknown is not Unknown.DISCARD_VALUE
         self._decimals = "decimal" in kinds
         self._evolved = tuple(columns)
@@ -59,7 +59,7 @@ class Fits:
         declared = self._contract.fields
         schema = [(each.name, parsed_type(each.kind, each)) for each in declared]
         schema += [(each.field, each.type) for each in self._evolved]
-        # What is left out of the row has to be JSON all the same, so it is read.
+        # A value that is left out of the row has to be JSON all the same, so it is read.
         unknown = "infer" if self._contract.unknown is Unknown.DISCARD_VALUE else "error"
         return pj.ParseOptions(explicit_schema=pa.schema(schema), unexpected_field_behavior=unknown)
 
@@ -98,7 +98,7 @@ class Fits:
         return pa.table(columns, self._columns), fits
 
     def _parsed(self, values: Any) -> Any:
-        """Nobody can smuggle in a second object: there would be more rows than values."""
+        """A value with two objects is refused: it would make more rows than there are values."""
         every = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
         joined = pc.binary_join(every, b"\n")[0].as_buffer()
         reading = pj.ReadOptions(use_threads=False, block_size=max(joined.size, 1) + 1)
@@ -114,7 +114,7 @@ class Fits:
 
 
 def _every(fields: Sequence[Field]) -> Iterator[Field]:
-    """Those in structs as well."""
+    """All fields, with those in structs."""
     for each in fields:
         yield each
         yield from _every(each.fields)

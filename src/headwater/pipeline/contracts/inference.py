@@ -1,8 +1,8 @@
-"""A draft of a contract, from what is in a topic. Needs no Spark.
+"""A draft of a contract, inferred from the newest messages of a topic. Needs no Spark.
 
-It looks at the newest messages of the topic, so many at most. What it cannot know (ranges, what is
-a key) is guessed and said in comments: the draft is there to be read. The records that it was made
-from fit it: a field that has values of several types is left to `unknown: evolve`.
+Ranges and keys are guesses and stand in comments, because messages alone do not say them: a person
+has to read the draft. The sampled records fit it: a field with values of several types is left to
+`unknown: evolve`.
 """
 
 import re
@@ -18,14 +18,14 @@ from headwater.pipeline.contracts import document
 from headwater.pipeline.contracts.model import OWN_COLUMNS
 from headwater.pipeline.contracts.reading import column_of
 from headwater.pipeline.contracts.values import date_of, time_of
-from headwater.spark.flight_client import Broker, Selection
+from headwater.spark.flight_client import FlightClient, RecordSelection
 
 #: Fields that are looked at in one record, and how deep.
 MOST_FIELDS = 200
 _WINDOW = 100_000
 _MOST_BYTES = 1024 * 1024
 MIXED = "mixed"
-#: What JSON has as a text.
+#: Kinds that JSON writes as a text.
 _TEXTS = {"string", "timestamp", "date"}
 _KEYS = ("id", "uuid", "key", "_id")
 _TIMES = ("event_time", "timestamp", "time", "ts", "at", "created_at", "date")
@@ -35,15 +35,15 @@ _MILLISECONDS = range(10**12, 10**13)
 
 
 @dataclass
-class Seen:
-    """What was found in one field."""
+class FieldSample:
+    """The values found in one field."""
 
     count: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     low: Any = None
     high: Any = None
-    inside: dict[str, "Seen"] = field(default_factory=dict)
-    items: "Seen | None" = None
+    inside: dict[str, "FieldSample"] = field(default_factory=dict)
+    items: "FieldSample | None" = None
 
     def add(self, value: Any) -> None:
         self.count += 1
@@ -52,7 +52,7 @@ class Seen:
         if isinstance(value, dict):
             _add_members(self.inside, value)
         elif isinstance(value, list):
-            self.items = self.items or Seen()
+            self.items = self.items or FieldSample()
             for each in value[:MOST_FIELDS]:
                 self.items.add(each)
         elif kind in ("long", "double"):
@@ -79,10 +79,10 @@ class Seen:
         return None
 
 
-def _add_members(members: dict[str, Seen], value: dict[str, Any]) -> None:
+def _add_members(members: dict[str, FieldSample], value: dict[str, Any]) -> None:
     for name, each in value.items():
         if name in members or len(members) < MOST_FIELDS:
-            members.setdefault(name, Seen()).add(each)
+            members.setdefault(name, FieldSample()).add(each)
 
 
 def kind_of(value: Any) -> str:
@@ -101,16 +101,16 @@ def kind_of(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen in a topic."""
+    """The messages sampled from a topic."""
 
     topic: str
     records: int
     objects: int
-    fields: dict[str, Seen]
+    fields: dict[str, FieldSample]
 
 
 def sample(
-    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None] | None = None
+    broker: FlightClient, topic: str, most: int, progress: Callable[[int, int], None] | None = None
 ) -> Sample:
     """Look at the newest `most` messages of a topic."""
     values = _newest(broker, topic, most, progress or (lambda done, of: None))
@@ -118,7 +118,7 @@ def sample(
 
 
 def summed(topic: str, values: Iterable[bytes]) -> Sample:
-    members: dict[str, Seen] = {}
+    members: dict[str, FieldSample] = {}
     records = objects = 0
     for value in values:
         records += 1
@@ -144,11 +144,11 @@ def _object(value: bytes) -> dict[str, Any] | None:
 
 
 def _newest(
-    broker: Broker, topic: str, most: int, progress: Callable[[int, int], None]
+    broker: FlightClient, topic: str, most: int, progress: Callable[[int, int], None]
 ) -> Iterator[bytes]:
     """The newest messages, from the end of the log backward, window by window."""
     log = broker.log()
-    selection, end, left = Selection(topics=(topic,)), log.end, most
+    selection, end, left = RecordSelection(topics=(topic,)), log.end, most
     while end > log.start and left > 0:
         start = max(log.start, end - _WINDOW)
         kept: list[bytes] = []
@@ -209,18 +209,18 @@ def _guesses(found: Sample) -> Iterator[str]:
         yield "future: 5m"
 
 
-def _time_guess(fields: dict[str, Seen]) -> str | None:
+def _time_guess(fields: dict[str, FieldSample]) -> str | None:
     times = [n for n, seen in fields.items() if seen.kind == "timestamp" or seen.unit]
     return next((n for n in _TIMES if n in times), times[0] if times else None)
 
 
-def _declared(members: dict[str, Seen]) -> dict[str, Seen]:
+def _declared(members: dict[str, FieldSample]) -> dict[str, FieldSample]:
     """The fields that a contract can name, and that have one type."""
     return {name: seen for name, seen in members.items() if _NAMED.fullmatch(name) and _type(seen)}
 
 
 def _all_lines(
-    members: dict[str, Seen], records: int, indent: str, taken: Collection[str] = ()
+    members: dict[str, FieldSample], records: int, indent: str, taken: Collection[str] = ()
 ) -> Iterator[str]:
     """`records`: how many could have had these fields; `taken`: columns that are there already."""
     declared, columns = _declared(members), set(taken)
@@ -244,7 +244,7 @@ def _free_column(name: str, taken: Collection[str]) -> str:
     return next(each for each in tries if each.lower() not in taken)
 
 
-def _field_lines(seen: Seen, records: int, indent: str) -> Iterator[str]:
+def _field_lines(seen: FieldSample, records: int, indent: str) -> Iterator[str]:
     kind = _type(seen)
     yield f"{indent}type: {kind}"
     if seen.unit:
@@ -262,7 +262,7 @@ def _field_lines(seen: Seen, records: int, indent: str) -> Iterator[str]:
         yield from _all_lines(inner.inside, inner.kinds["struct"], f"{indent}  ")
 
 
-def _type(seen: Seen) -> str | None:
+def _type(seen: FieldSample) -> str | None:
     """The type as it is written; None if there is none that takes all values."""
     if seen.kind == "array":
         # A unit is of the field itself, so times as numbers are numbers in an array.
@@ -273,8 +273,8 @@ def _type(seen: Seen) -> str | None:
     return "timestamp" if seen.unit else seen.kind
 
 
-def _innermost(seen: Seen) -> Seen:
-    """What arrays consist of in the end."""
+def _innermost(seen: FieldSample) -> FieldSample:
+    """The items of arrays, below all levels."""
     return _innermost(seen.items) if seen.kind == "array" and seen.items else seen
 
 

@@ -1,9 +1,9 @@
 """The verdict over many records: each becomes a row of silver, of quarantine, or of late.
 
-Records that certainly fit are found by `fits.py`, in chunks. From a chunk that cannot be read so,
-the record at fault is taken out, or it is halved where nobody knows which one that is. What is left
-in the end is looked at by `checks.py` one by one. So the work grows with what is odd about the
-records, and every reason is made in one place.
+`fits.py` finds the records that certainly fit, a chunk at a time. A chunk that it cannot read is
+tried again without the record at fault, or in halves if that record is not known. `checks.py` looks
+at the remaining records one by one. So the work grows with the number of odd records, and every
+reason is made in one place.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.pipeline.contracts.checks import Record, Verdict, verdict_of
 from headwater.pipeline.contracts.columns import STAMP, arrow_type
-from headwater.pipeline.contracts.evolution import Evolution, News
+from headwater.pipeline.contracts.evolution import Evolution, NewFields
 from headwater.pipeline.contracts.fits import Fits, Unreadable
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.taskfiles.write import dates
@@ -60,26 +60,28 @@ _OWN = pa.schema(
 _CHUNK, _CHUNK_BYTES, _FEW = 8192, 8 << 20, 32
 # When so many times not even a few records could be read, the others are left to checks.py as well.
 _PATIENCE = 8
-# So many records are looked at before fields that nobody knew get a column; and first so many.
+# So many records are sampled for fields that have no column yet; and first so many.
 _SAMPLE, _GLANCE = 1024, 16
 # So many topics are remembered with their contract.
 _MOST_TOPICS = 100_000
 
 
 @dataclass(slots=True)
-class Judged:
-    """Rows for the tables of all contracts; what is absent has none.
+class Judgement:
+    """Rows for the tables of all contracts. A contract or a table without rows is absent.
 
-    If there are news of a contract, its records were not all looked at."""
+    The records of a contract that has new fields were not all judged."""
 
     silver: dict[str, Any] = field(default_factory=dict)
     quarantine: list[Any] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
-    news: dict[str, News] = field(default_factory=dict)
+    new_fields: dict[str, NewFields] = field(default_factory=dict)
 
 
 class Judge:
-    """`learning`: fields that nobody knew are told, and get a column before records are judged."""
+    """Judges records by the contracts of their topics.
+
+    `learning`: report fields without a column, which get one before their records are judged."""
 
     def __init__(
         self,
@@ -88,21 +90,21 @@ class Judge:
         learning: bool = True,
     ) -> None:
         self._contracts = tuple(contracts)
-        self._benches = [_Bench(each, evolutions[each.name], learning) for each in contracts]
+        self._judges = [_ContractJudge(each, evolutions[each.name], learning) for each in contracts]
         self._numbers: dict[str, int] = {}
 
-    def __call__(self, records: Any) -> Judged:
+    def __call__(self, records: Any) -> Judgement:
         """Records have the columns of RECORD, in a table."""
-        judged = Judged()
+        judgement = Judgement()
         numbers = self._numbered(records.column("topic"))
         for number in np.unique(numbers):
             mine = numbers == number
             rows = records if mine.all() else records.filter(pa.array(mine))
             if number < 0:
-                judged.quarantine.append(_without_contract(rows))
+                judgement.quarantine.append(_without_contract(rows))
             else:
-                self._benches[number].judge(rows, judged)
-        return judged
+                self._judges[number].judge(rows, judgement)
+        return judgement
 
     def _numbered(self, topics: Any) -> Any:
         """For each topic, the number of its contract; -1 if there is none."""
@@ -142,7 +144,7 @@ def _quarantine(rows: Any, verdicts: Sequence[Verdict]) -> Any:
     return pa.table([*columns, dates(rows.column("timestamp"))], QUARANTINE_ROWS.names)
 
 
-class _Bench:
+class _ContractJudge:
     """Judges the records of one contract."""
 
     def __init__(self, contract: Contract, evolution: Evolution, learning: bool) -> None:
@@ -155,10 +157,10 @@ class _Bench:
         name = self._contract.event_time
         return None if name is None else self._contract.field(name).column
 
-    def judge(self, rows: Any, judged: Judged) -> None:
+    def judge(self, rows: Any, judgement: Judgement) -> None:
         rows = rows.combine_chunks()
-        if news := self._sampled_news(rows):
-            judged.news[self._contract.name] = news
+        if new_fields := self._sampled_new_fields(rows):
+            judgement.new_fields[self._contract.name] = new_fields
             return
         found = self._certain(rows.column("value"))
         certain = _joined([self._with_event_time(rows, typed, at) for at, typed in found])
@@ -170,10 +172,10 @@ class _Bench:
             odd[certain.at] = False
             parts.append(certain)
         if odd.any():
-            parts += self._one_by_one(rows, np.flatnonzero(odd), judged)
-        self._place(rows, parts, judged)
+            parts += self._one_by_one(rows, np.flatnonzero(odd), judgement)
+        self._place(rows, parts, judgement)
 
-    # Those that certainly fit
+    # Records that certainly fit
 
     def _certain(self, values: Any) -> Iterator[tuple[Any, Any]]:
         """The places of records that fit, with their typed rows."""
@@ -201,43 +203,45 @@ class _Bench:
             rows = rows.append_column(each, pa.nulls(len(rows), each.type))
         return rows.select(self._fields.names)
 
-    def _with_event_time(self, rows: Any, typed: Any, at: Any) -> "_Part":
+    def _with_event_time(self, rows: Any, typed: Any, at: Any) -> "_Fitting":
         arrival = rows.column("timestamp").take(at)
         event = arrival if self._event_column is None else typed.column(self._event_column)
-        return _Part(at, typed, pc.coalesce(event, arrival))
+        return _Fitting(at, typed, pc.coalesce(event, arrival))
 
-    # The others
+    # Other records
 
-    def _sampled_news(self, rows: Any) -> News:
+    def _sampled_new_fields(self, rows: Any) -> NewFields:
         """A field that is new is mostly in all records: no need to look at each of them first."""
-        news: News = set()
+        new_fields: NewFields = set()
         for size in (_GLANCE, _SAMPLE):
             if self._learning and self._evolution.active and len(rows) > _SAMPLE:
                 places = np.linspace(0, len(rows) - 1, size).astype(np.int64)
-                self._few(rows, places, Judged(), news)
-            if not news:
+                self._few(rows, places, Judgement(), new_fields)
+            if not new_fields:
                 break
-        return news
+        return new_fields
 
-    def _one_by_one(self, rows: Any, places: Any, judged: Judged) -> "list[_Part]":
-        news: News = set()
+    def _one_by_one(self, rows: Any, places: Any, judgement: Judgement) -> "list[_Fitting]":
+        new_fields: NewFields = set()
         parts = []
         for at in range(0, len(places), _SAMPLE):
-            parts.append(self._few(rows, places[at : at + _SAMPLE], judged, news))
-            if news and self._learning:
-                judged.news[self._contract.name] = news
+            parts.append(self._few(rows, places[at : at + _SAMPLE], judgement, new_fields))
+            if new_fields and self._learning:
+                judgement.new_fields[self._contract.name] = new_fields
                 break
         return parts
 
-    def _few(self, rows: Any, places: Any, judged: Judged, news: News) -> "_Part":
+    def _few(
+        self, rows: Any, places: Any, judgement: Judgement, new_fields: NewFields
+    ) -> "_Fitting":
         verdicts = [verdict_of(self._contract, each) for each in _records(rows.take(places))]
         broken = np.array([each.place == "quarantine" for each in verdicts])
         if broken.any():
             bad = [each for each in verdicts if each.place == "quarantine"]
-            judged.quarantine.append(_quarantine(rows.take(places[broken]), bad))
+            judgement.quarantine.append(_quarantine(rows.take(places[broken]), bad))
         good = [each for each in verdicts if each.place != "quarantine"]
-        typed = [{**each.row, **self._evolution.placed(each.extra, news)} for each in good]
-        return _Part(
+        typed = [{**each.row, **self._evolution.placed(each.extra, new_fields)} for each in good]
+        return _Fitting(
             places[~broken],
             pa.Table.from_pylist(typed, self._fields),
             pa.chunked_array([pa.array([each.event_time for each in good], STAMP)]),
@@ -245,7 +249,7 @@ class _Bench:
 
     # Into the tables
 
-    def _place(self, rows: Any, parts: "list[_Part]", judged: Judged) -> None:
+    def _place(self, rows: Any, parts: "list[_Fitting]", judgement: Judgement) -> None:
         part = _joined(parts)
         if part is None:
             return
@@ -254,12 +258,12 @@ class _Bench:
         late = behind > round(self._contract.lateness * 1e6)
         if late.any():
             mask = pa.array(late)
-            judged.late.append(self._late(rows.filter(mask), part.event_time.filter(mask)))
+            judgement.late.append(self._late(rows.filter(mask), part.event_time.filter(mask)))
             rows, part = rows.filter(pa.array(~late)), part.only(~late)
         if len(rows):
-            judged.silver[self._contract.name] = self._silver(rows, part)
+            judgement.silver[self._contract.name] = self._silver(rows, part)
 
-    def _silver(self, rows: Any, part: "_Part") -> Any:
+    def _silver(self, rows: Any, part: "_Fitting") -> Any:
         names = ("offset", "topic", "timestamp", "protocol", "publisher")
         own = [*(rows.column(name) for name in names), part.event_time]
         columns = [*part.typed.columns, *own, dates(rows.column("timestamp"))]
@@ -273,19 +277,19 @@ class _Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Fitting:
     """Records that fit: their places among the others, their typed rows, their event times."""
 
     at: Any
     typed: Any
     event_time: Any
 
-    def only(self, wanted: Any) -> "_Part":
+    def only(self, wanted: Any) -> "_Fitting":
         mask = pa.array(wanted)
-        return _Part(self.at[wanted], self.typed.filter(mask), self.event_time.filter(mask))
+        return _Fitting(self.at[wanted], self.typed.filter(mask), self.event_time.filter(mask))
 
 
-def _joined(parts: list[_Part]) -> _Part | None:
+def _joined(parts: list[_Fitting]) -> _Fitting | None:
     """All of them, in the order of the log."""
     parts = [each for each in parts if len(each.at)]
     if not parts:
@@ -296,9 +300,9 @@ def _joined(parts: list[_Part]) -> _Part | None:
     typed = pa.concat_tables([each.typed for each in parts])
     times = pa.chunked_array([chunk for each in parts for chunk in each.event_time.chunks])
     if (np.diff(at) > 0).all():
-        return _Part(at, typed, times)
+        return _Fitting(at, typed, times)
     order = np.argsort(at)
-    return _Part(at[order], typed.take(order), times.take(order))
+    return _Fitting(at[order], typed.take(order), times.take(order))
 
 
 def _chunks(places: Any, values: Any) -> list[Any]:
@@ -311,7 +315,7 @@ def _chunks(places: Any, values: Any) -> list[Any]:
 
 
 def _without(chunk: Any, row: int | None) -> list[Any]:
-    """What to try next, the last one first, when a chunk could not be read because of a row."""
+    """The parts of a chunk to try next, the last one first, after a row could not be read."""
     if row is not None and row < len(chunk):
         return [each for each in (chunk[row + 1 :], chunk[:row]) if len(each)]
     middle = len(chunk) // 2

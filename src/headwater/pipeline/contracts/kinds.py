@@ -14,7 +14,7 @@ from typing import Literal
 SCALARS = ("string", "long", "double", "boolean", "timestamp", "date")
 MOST_DIGITS = 38
 
-#: What has to be in the JSON, in words, for error messages and the documentation.
+#: The JSON value that each type takes, in words, for error messages and the documentation.
 WORDS = {
     "string": "a text",
     "long": "a whole number of 64 bits, written without a point or an exponent",
@@ -38,13 +38,13 @@ _ARRAY = re.compile(r"array<(.*)>")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldKind:
     """A type: `name` is one of SCALARS, or `decimal`, `array`, `struct`."""
 
     name: str
     precision: int = 0
     scale: int = 0
-    item: "Kind | None" = None
+    item: "FieldKind | None" = None
 
     def __str__(self) -> str:
         if self.name == "decimal":
@@ -52,7 +52,7 @@ class Kind:
         return f"array<{self.item}>" if self.name == "array" else self.name
 
     @property
-    def innermost(self) -> "Kind":
+    def innermost(self) -> "FieldKind":
         return self if self.item is None else self.item.innermost
 
     def words(self, unit: Unit | None = None) -> str:
@@ -67,16 +67,16 @@ class Kind:
         return UNIT_WORDS[unit] if unit and self.name == "timestamp" else WORDS[self.name]
 
 
-def parse(text: str) -> Kind | None:
+def parse(text: str) -> FieldKind | None:
     """None if there is no such type."""
     text = text.strip()
     if text in SCALARS or text == "struct":
-        return Kind(text)
+        return FieldKind(text)
     if found := _DECIMAL.fullmatch(text):
         precision, scale = int(found[1]), int(found[2])
         fits = 1 <= precision <= MOST_DIGITS and scale <= precision
-        return Kind("decimal", precision, scale) if fits else None
+        return FieldKind("decimal", precision, scale) if fits else None
     if found := _ARRAY.fullmatch(text):
         item = parse(found[1])
-        return None if item is None else Kind("array", item=item)
+        return None if item is None else FieldKind("array", item=item)
     return None

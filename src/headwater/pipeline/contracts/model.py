@@ -1,4 +1,4 @@
-"""What a contract says: which topics, which fields, and what happens to the rest.
+"""A contract: its topics, its fields, and how records and fields outside it are treated.
 
 `reading.py` makes these from YAML, with errors that name the line. `CONTRACT` and `FIELD` describe
 every key; the documentation's tables are made from them.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.filters import RegexFilter
-from headwater.pipeline.contracts.kinds import Kind, Unit
+from headwater.pipeline.contracts.kinds import FieldKind, Unit
 
 #: Columns that every silver table has besides the fields.
 OWN_COLUMNS = (
@@ -33,7 +33,7 @@ MOST_NUMBER_LENGTH = 1000
 
 
 class Unknown(Enum):
-    """What happens to a field that nobody declared."""
+    """How a field that the contract does not declare is treated."""
 
     EVOLVE = "evolve"
     FREEZE = "freeze"
@@ -58,23 +58,24 @@ CONTRACT = (
         "topics",
         "a PCRE pattern, or a list of topics",
         "",
-        "Which topics it is for: those that the pattern matches as a whole. Where two contracts "
-        "claim a topic, the first by name has it.",
+        "The topics of the contract: those that the pattern matches as a whole. If two contracts "
+        "claim a topic, the first one by name gets it.",
     ),
-    Key("format", "`json`", "`json`", "How a value is written."),
-    Key("fields", "fields by name", "", "What a record consists of; see below."),
+    Key("format", "`json`", "`json`", "The format of values."),
+    Key("fields", "fields by name", "", "The fields of a record; see below."),
     Key(
         "key",
         "a list of fields",
         "",
-        "What a record is known by. A second one with the same key within `dedupe_window` is left "
-        "out. A record that lacks one of these fields has no key.",
+        "The fields that identify a record. A second record with the same key within "
+        "`dedupe_window` is left out. A record that lacks one of these fields has no key.",
     ),
     Key(
         "event_time",
         "a field of type timestamp",
         "",
-        "When it happened. Without it, or without a value, that is when the broker took it.",
+        "The field that says when the event happened. Without it, or without a value, the time of "
+        "arrival at the broker counts.",
     ),
     Key(
         "lateness",
@@ -98,43 +99,48 @@ CONTRACT = (
         "unknown",
         "`evolve`, `freeze`, `discard_row` or `discard_value`",
         "`evolve`",
-        "A field that nobody declared: becomes a new column (`evolve`); is a violation (`freeze`); "
-        "puts the record into quarantine under the rule `discard_row`, without being an error "
-        "(`discard_row`); is left out of the row (`discard_value`).",
+        "A field that the contract does not declare becomes a new column (`evolve`); is a "
+        "violation (`freeze`); puts the record into quarantine under the rule `discard_row`, "
+        "without being an error (`discard_row`); is left out of the row (`discard_value`).",
     ),
     Key(
         "max_bytes",
         "a size",
         "`1MiB`",
-        "A larger value is a violation, and is not looked into.",
+        "A larger value is a violation, and is not parsed.",
     ),
-    Key("doc", "a text", "", "What it is for."),
+    Key("doc", "a text", "", "The purpose of the contract."),
 )
 
 FIELD = (
-    Key("type", "a type", "", "See the types."),
-    Key("required", "`true` or `false`", "`false`", "Whether it has to be there and not be null."),
+    Key("type", "a type", "", "One of the types above."),
+    Key(
+        "required",
+        "`true` or `false`",
+        "`false`",
+        "Whether the field must be present and not null.",
+    ),
     Key("min", "a value of the type", "", "The smallest allowed value."),
     Key("max", "a value of the type", "", "The largest allowed value."),
     Key(
         "pattern",
         "a regular expression",
         "",
-        "Matches the whole text. For strings. It is one of RE2: without `(?=…)` and `\\1`, and "
-        "never slow.",
+        "For strings: matches the whole text. Patterns are those of RE2, without `(?=…)` and "
+        "`\\1`; they are never slow.",
     ),
     Key("one_of", "a list of values", "", "All allowed values."),
     Key("min_length", "a whole number", "", "The fewest characters, or items of an array."),
     Key("max_length", "a whole number", "", "The most characters, or items of an array."),
     Key("unit", "`s`, `ms` or `us`", "", "The timestamp is a number since 1970, of this unit."),
     Key("fields", "fields by name", "", "The fields of a struct, or of an array's structs."),
-    Key("column", "a name", "the name of the field", "What the column is called."),
-    Key("doc", "a text", "", "What it is."),
+    Key("column", "a name", "the name of the field", "The name of the column."),
+    Key("doc", "a text", "", "A description of the field."),
 )
 
-#: Why a record may be in quarantine, in the order in which they are looked for.
+#: The rules that put a record into quarantine, in the order in which they are checked.
 RULES = {
-    "contract": "no contract is for its topic any more",
+    "contract": "no contract claims its topic any more",
     "size": "the value is larger than `max_bytes`",
     "utf8": "the value is not UTF-8",
     "json": f"the value is not JSON, has a key twice, or is nested deeper than {MOST_DEPTH} levels",
@@ -144,9 +150,9 @@ RULES = {
     "length": "a text or an array is too short or too long",
     "range": "a value is below `min` or above `max`",
     "pattern": "a text does not match `pattern`",
-    "one_of": "a value is none of `one_of`",
-    "unknown": "there is a field that nobody declared, and `unknown` is `freeze`",
-    "discard_row": "the same, and `unknown` is `discard_row`",
+    "one_of": "a value is not in `one_of`",
+    "unknown": "a field is not declared in the contract, and `unknown` is `freeze`",
+    "discard_row": "a field is not declared in the contract, and `unknown` is `discard_row`",
     "future": "the event time is more than `future` after the arrival",
 }
 
@@ -154,7 +160,7 @@ RULES = {
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
-    kind: Kind
+    kind: FieldKind
     column: str
     required: bool = False
     minimum: Any = None
@@ -193,7 +199,7 @@ def _shown(value: Any) -> str:
 @dataclass(frozen=True, slots=True)
 class Contract:
     name: str
-    topics: "Topics"
+    topics: "ContractTopics"
     fields: tuple[Field, ...]
     version: int = 1
     key: tuple[str, ...] = ()
@@ -226,7 +232,7 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class ContractTopics:
     """A pattern, or some topics."""
 
     pattern: str | None = None
@@ -244,7 +250,7 @@ class Topics:
             return f"(?:{self.pattern})"
         return "(?:" + "|".join(re.sub(r"([^\w/])", r"\\\1", each) for each in self.names) + ")"
 
-    def shared_with(self, other: "Topics") -> str | None:
+    def shared_with(self, other: "ContractTopics") -> str | None:
         """A topic or pattern that both have, if it is easily seen."""
         if self.pattern is not None and self.pattern == other.pattern:
             return self.pattern

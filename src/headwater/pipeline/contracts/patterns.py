@@ -1,8 +1,8 @@
 """Patterns of texts, as RE2 reads them.
 
 RE2 takes time in proportion to the text, whatever the pattern and the text look like; Python's own
-patterns can take years. So nobody can stop a pipeline with a text, and there need not be a limit on
-their length. Arrow has it for whole columns.
+patterns can take years. So no text can stop a pipeline, and texts need no limit on their length.
+Arrow applies RE2 to whole columns.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ _SHORT = 256
 
 
 def problem(pattern: str) -> str | None:
-    """What is wrong with a pattern, if anything."""
+    """The fault of a pattern; None if it has none."""
     try:
         # By itself as well: `a)(b` would be fine where it is anchored.
         for each in (pattern, _anchored(pattern)):

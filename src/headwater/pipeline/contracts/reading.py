@@ -13,15 +13,15 @@ import yaml
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.filters import RegexFilter
 from headwater.pipeline.contracts import kinds, patterns
-from headwater.pipeline.contracts.kinds import Kind
+from headwater.pipeline.contracts.kinds import FieldKind
 from headwater.pipeline.contracts.model import (
     CONTRACT,
     FIELD,
     MOST_BYTES,
     OWN_COLUMNS,
     Contract,
+    ContractTopics,
     Field,
-    Topics,
     Unknown,
 )
 from headwater.pipeline.contracts.values import date_of, time_of
@@ -74,11 +74,11 @@ def parse(text: str, file: Path) -> Contract:
         raise ConfigError(f"{file.name}: this is not YAML: {error}") from None
     if root is None:
         raise ConfigError(f"{file.name} is empty: a contract needs topics and fields")
-    return replace(_contract(_Part(file, "", root), file), text=text)
+    return replace(_contract(_Yaml(file, "", root), file), text=text)
 
 
-class _Part:
-    """A piece of the file, with what it is called."""
+class _Yaml:
+    """A node of the file, with its name for error messages."""
 
     def __init__(self, file: Path, name: str, node: Any) -> None:
         self.file, self.name, self.node = file, name, node
@@ -93,18 +93,18 @@ class _Part:
         """As YAML means it."""
         return _construct(self.node)
 
-    def parts(self, known: Sequence[str] = ()) -> dict[str, "_Part"]:
+    def parts(self, known: Sequence[str] = ()) -> dict[str, "_Yaml"]:
         if not isinstance(self.node, yaml.MappingNode):
-            self.fail("there have to be keys with values here")
-        found: dict[str, _Part] = {}
+            self.fail("write keys with values here")
+        found: dict[str, _Yaml] = {}
         for key, value in self.node.value:
             name = str(key.value)
-            part = _Part(self.file, f"{self.name}.{name}" if self.name else name, value)
+            part = _Yaml(self.file, f"{self.name}.{name}" if self.name else name, value)
             if known and name not in known:
                 hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-                _Part(self.file, part.name, key).fail(f"there is no such key{hint}")
+                _Yaml(self.file, part.name, key).fail(f"there is no such key{hint}")
             if name in found:
-                _Part(self.file, part.name, key).fail("this key is there twice; keep one of them")
+                _Yaml(self.file, part.name, key).fail("this key is there twice; keep one of them")
             found[name] = part
         return found
 
@@ -113,10 +113,10 @@ class _Part:
             self.fail(f"write {words}")
         return str(self.node.value)
 
-    def items(self, words: str) -> list["_Part"]:
+    def items(self, words: str) -> list["_Yaml"]:
         if not isinstance(self.node, yaml.SequenceNode) or not self.node.value:
             self.fail(f"write {words}")
-        return [_Part(self.file, self.name, each) for each in self.node.value]
+        return [_Yaml(self.file, self.name, each) for each in self.node.value]
 
     def whole(self, low: int, high: int) -> int:
         value = self.value
@@ -163,7 +163,7 @@ def _construct(node: Any) -> Any:
         loader.dispose()
 
 
-def _contract(root: _Part, file: Path) -> Contract:
+def _contract(root: _Yaml, file: Path) -> Contract:
     parts = root.parts([each.name for each in CONTRACT])
     for name in ("topics", "fields"):
         if name not in parts:
@@ -198,26 +198,26 @@ def _contract(root: _Part, file: Path) -> Contract:
     )
 
 
-def _contract_name(part: _Part | None, root: _Part, file: Path) -> str:
+def _contract_name(part: _Yaml | None, root: _Yaml, file: Path) -> str:
     name = file.stem if part is None else part.text()
     if not _NAME.fullmatch(name):
         (part or root).fail(f"the name is {name}; write name: with letters, digits and _")
     return name
 
 
-def _topics(part: _Part) -> Topics:
+def _topics(part: _Yaml) -> ContractTopics:
     words = "a pattern such as sensors/.* or a list of topics"
     if isinstance(part.node, yaml.SequenceNode):
-        return Topics(names=tuple(each.text("a topic") for each in part.items(words)))
+        return ContractTopics(names=tuple(each.text("a topic") for each in part.items(words)))
     pattern = part.text(words)
     try:
         RegexFilter.parse(pattern)
     except HeadwaterError as error:
         part.fail(f"{error}; write {words}")
-    return Topics(pattern=pattern)
+    return ContractTopics(pattern=pattern)
 
 
-def _key(part: _Part, fields: Mapping[str, Field]) -> tuple[str, ...]:
+def _key(part: _Yaml, fields: Mapping[str, Field]) -> tuple[str, ...]:
     found = []
     for each in part.items("a list of fields, such as [id]"):
         name = each.text("the name of a field")
@@ -229,7 +229,7 @@ def _key(part: _Part, fields: Mapping[str, Field]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _event_time(part: _Part, fields: Mapping[str, Field]) -> str:
+def _event_time(part: _Yaml, fields: Mapping[str, Field]) -> str:
     name = part.text("the name of a field")
     if name not in fields:
         part.fail(f"there is no field {name}{did_you_mean(name, fields)}")
@@ -241,7 +241,7 @@ def _event_time(part: _Part, fields: Mapping[str, Field]) -> str:
 # Fields
 
 
-def _fields(part: _Part, top: bool = True) -> tuple[Field, ...]:
+def _fields(part: _Yaml, top: bool = True) -> tuple[Field, ...]:
     parts = part.parts()
     if not parts:
         part.fail("list at least one field")
@@ -257,7 +257,7 @@ def _fields(part: _Part, top: bool = True) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
-def _field(name: str, part: _Part) -> Field:
+def _field(name: str, part: _Yaml) -> Field:
     if not _FIELD_NAME.fullmatch(name):
         part.fail(
             "a field's name has 1 to 128 characters, without quotes, brackets and backslashes"
@@ -280,12 +280,12 @@ def _field(name: str, part: _Part) -> Field:
 
 
 def column_of(name: str) -> str:
-    """What every tool takes as the name of a column."""
+    """The name of a column that every tool accepts."""
     safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{safe}" if safe[0].isdigit() else safe
 
 
-def _kind(part: _Part) -> Kind:
+def _kind(part: _Yaml) -> FieldKind:
     written = part.text(kinds.EXPECTED)
     kind = kinds.parse(written)
     if kind is None:
@@ -293,7 +293,7 @@ def _kind(part: _Part) -> Kind:
     return kind
 
 
-def _check_field(made: Field, parts: Mapping[str, _Part], part: _Part) -> None:
+def _check_field(made: Field, parts: Mapping[str, _Yaml], part: _Yaml) -> None:
     struct = made.kind.innermost.name == "struct"
     if struct != bool(made.fields):
         part.fail("a struct needs fields:, and nothing else has them")
@@ -303,13 +303,13 @@ def _check_field(made: Field, parts: Mapping[str, _Part], part: _Part) -> None:
         parts["min"].fail("min is larger than max; exchange them")
 
 
-def _bound(part: _Part, kind: Kind) -> Any:
+def _bound(part: _Yaml, kind: FieldKind) -> Any:
     if kind.name not in _ORDERED:
         part.fail(f"a {kind} has no min and max; take it out")
     return _value(part, kind)
 
 
-def _value(part: _Part, kind: Kind) -> Any:
+def _value(part: _Yaml, kind: FieldKind) -> Any:
     """A value of a type, as it is compared."""
     value = part.value
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -346,19 +346,19 @@ def _decimal(text: str) -> Decimal | None:
     return found if found.is_finite() else None
 
 
-def _choices(part: _Part, kind: Kind) -> tuple[Any, ...]:
+def _choices(part: _Yaml, kind: FieldKind) -> tuple[Any, ...]:
     if kind.name in ("array", "struct"):
         part.fail(f"a {kind} has no one_of; take it out")
     return tuple(_value(each, kind) for each in part.items("a list of values"))
 
 
-def _length(part: _Part, kind: Kind) -> int:
+def _length(part: _Yaml, kind: FieldKind) -> int:
     if kind.name not in ("string", "array"):
         part.fail(f"a {kind} has no length; take it out")
     return part.whole(0, 2**31 - 1)
 
 
-def _pattern(part: _Part, kind: Kind) -> str:
+def _pattern(part: _Yaml, kind: FieldKind) -> str:
     if kind.name != "string":
         part.fail(f"a {kind} has no pattern; take it out")
     pattern = part.text("a regular expression")
@@ -367,11 +367,11 @@ def _pattern(part: _Part, kind: Kind) -> str:
     return pattern
 
 
-def _unit(part: _Part, _: Kind) -> str:
+def _unit(part: _Yaml, _: FieldKind) -> str:
     return part.choice("s", "ms", "us")
 
 
-_READ: dict[str, Callable[[_Part, Kind], Any]] = {
+_READ: dict[str, Callable[[_Yaml, FieldKind], Any]] = {
     "required": lambda part, _: part.flag(),
     "min": _bound,
     "max": _bound,

@@ -1,12 +1,11 @@
-"""Which records have a key that was there before.
+"""Repeats: records with the key of an earlier record.
 
 A key is remembered by 16 bytes (a BLAKE2b digest of its values) and by when its
 record arrived. So a key costs 24 bytes of memory as long as its window lasts, whatever it is made
 of, and a whole micro-batch is looked up at once.
 
-Records are given in the order of the log, and what is a repeat depends on their arrival alone, not
-on where a micro-batch ends: a record is a repeat if one with its key was kept at most the window
-before it.
+Records come in the order of the log. A record is a repeat if another one with its key was kept at
+most the window before it: that depends on their arrival alone, not on where a micro-batch ends.
 """
 
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ def _digest(key: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
+class _SortedKeys:
     """Keys in the order of their first halves."""
 
     first: Any
@@ -56,36 +55,36 @@ class _Segment:
     times: Any
 
     @classmethod
-    def of(cls, keys: Any, times: Any) -> "_Segment":
+    def of(cls, keys: Any, times: Any) -> "_SortedKeys":
         order = np.argsort(keys[:, 0], kind="stable")
         return cls(keys[order, 0], keys[order, 1], times[order])
 
     def __len__(self) -> int:
         return len(self.first)
 
-    def since(self, oldest: int) -> "_Segment":
+    def since(self, oldest: int) -> "_SortedKeys":
         kept = self.times >= oldest
         if kept.all():
             return self
-        return _Segment(self.first[kept], self.second[kept], self.times[kept])
+        return _SortedKeys(self.first[kept], self.second[kept], self.times[kept])
 
-    def with_(self, other: "_Segment") -> "_Segment":
+    def with_(self, other: "_SortedKeys") -> "_SortedKeys":
         keys = np.stack([np.append(self.first, other.first), np.append(self.second, other.second)])
-        return _Segment.of(keys.T, np.append(self.times, other.times))
+        return _SortedKeys.of(keys.T, np.append(self.times, other.times))
 
 
-class Seen:
+class SeenKeys:
     """The keys of one contract that may be repeated."""
 
     def __init__(self, window_seconds: float) -> None:
         self._window = round(window_seconds * 1e6)
-        self._segments: list[_Segment] = []  # each at least twice as long as the next one
+        self._sorted: list[_SortedKeys] = []  # each at least twice as long as the next one
 
     def __len__(self) -> int:
-        return sum(map(len, self._segments))
+        return sum(map(len, self._sorted))
 
     def add(self, keys: bytes, times: bytes) -> None:
-        """Remember what was kept before."""
+        """Remember keys whose records were kept."""
         found, arrived = _arrays(keys, times)
         if len(arrived):
             self._remember(found, arrived, int(arrived.max()))
@@ -120,7 +119,7 @@ class Seen:
         known = np.zeros(len(firsts), bool)
         order = np.argsort(firsts)
         wanted = firsts[order]  # in order, they are found much more quickly
-        for each in self._segments:
+        for each in self._sorted:
             at = np.searchsorted(each.first, wanted)
             at[at == len(each)] = 0
             known[order] |= each.first[at] == wanted
@@ -129,7 +128,7 @@ class Seen:
     def _last(self, key: tuple[int, int]) -> int:
         """When a key was last kept; long ago if it was not."""
         last = -(2**62)
-        for each in self._segments:
+        for each in self._sorted:
             low = np.searchsorted(each.first, np.uint64(key[0]))
             high = np.searchsorted(each.first, np.uint64(key[0]), side="right")
             same = each.second[low:high] == np.uint64(key[1])
@@ -139,13 +138,13 @@ class Seen:
 
     def _remember(self, keys: Any, times: Any, newest: int) -> None:
         oldest = newest - self._window
-        segments = [each for each in self._segments if len(each) and each.times.max() >= oldest]
+        parts = [each for each in self._sorted if len(each) and each.times.max() >= oldest]
         if len(times):
-            segments.append(_Segment.of(keys, times))
-        while len(segments) > 1 and len(segments[-2]) < 2 * len(segments[-1]):
-            small, large = segments.pop(), segments.pop()
-            segments.append(large.since(oldest).with_(small))
-        self._segments = segments
+            parts.append(_SortedKeys.of(keys, times))
+        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+            small, large = parts.pop(), parts.pop()
+            parts.append(large.since(oldest).with_(small))
+        self._sorted = parts
 
 
 def _several(firsts: Any) -> Any:

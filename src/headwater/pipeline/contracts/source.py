@@ -1,9 +1,9 @@
-"""The log as rows of the contracts' tables: judged by the tasks that read it.
+"""Sources of Spark: the log as rows of the contracts' tables, judged by the tasks that read it.
 
     format("headwater_contracts")   rows of one table (option `table`), for any runner of Spark
-    Files                           files for all tables, for Headwater's own (see direct.py)
+    ContractFileSource              files for all tables, for Headwater's own (see taskfiles/)
 
-Tasks need nothing but their options and, for columns that nobody declared, the directory `state`.
+A task needs its options and, for evolved columns, the directory `state`.
 """
 
 import json
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headwater.pipeline.contracts import reading, repeats
-from headwater.pipeline.contracts.evolution import Evolution
+from headwater.pipeline.contracts.evolution import Evolution, NewFields
 from headwater.pipeline.contracts.judge import (
     LATE_ROWS,
     QUARANTINE_ROWS,
@@ -24,10 +24,10 @@ from headwater.pipeline.contracts.judge import (
     silver_schema,
 )
 from headwater.pipeline.contracts.model import Contract
-from headwater.pipeline.taskfiles.write import DIGEST, PIECES, FileReader, Rows, gathered
+from headwater.pipeline.taskfiles.write import DIGEST, FILE_COLUMNS, FileReader, TaskRows, gather
 from headwater.spark import arrow_schemas
-from headwater.spark.options import Source, parse
-from headwater.spark.source import BatchReader, Reader, StreamReader, schema
+from headwater.spark.options import SourceOptions, parse
+from headwater.spark.source import BatchReader, LogReader, StreamReader, schema
 
 NAME = "headwater_contracts"
 QUARANTINE = "quarantine"
@@ -35,7 +35,7 @@ LATE = "late"
 PARTITION_COLUMNS = ("date",)
 
 
-class Tables:
+class ContractTables:
     """The tables of some contracts: what they have, and how records become their rows."""
 
     def __init__(self, contracts: Sequence[Contract], state: Path, learning: bool = True) -> None:
@@ -44,7 +44,7 @@ class Tables:
         self._judge = Judge(self.contracts, self.evolutions, learning)
 
     @classmethod
-    def of(cls, options: dict[str, str], learning: bool = True) -> "Tables":
+    def of(cls, options: dict[str, str], learning: bool = True) -> "ContractTables":
         """Takes its options out of those of the source."""
         files = json.loads(options.pop("contracts"))
         contracts = [reading.parse(text, Path(file)) for file, text in files]
@@ -73,32 +73,34 @@ class Tables:
     def contract_of(self, table: str) -> Contract:
         return next(each for each in self.contracts if each.table == table)
 
-    def learn(self, news: Sequence[tuple[str, str]]) -> None:
-        """Make columns of new fields, told by table."""
-        fields: dict[str, set[tuple[str, str]]] = {}
-        for table, told in news:
+    def learn(self, new_fields: Sequence[tuple[str, str]]) -> None:
+        """Add columns for new fields, which are given as (table, JSON)."""
+        by_contract: dict[str, NewFields] = {}
+        for table, fields in new_fields:
             name = self.contract_of(table).name
-            fields.setdefault(name, set()).update((field, kind) for field, kind in json.loads(told))
-        for name, found in fields.items():
+            by_contract.setdefault(name, set()).update(
+                (field, kind) for field, kind in json.loads(fields)
+            )
+        for name, found in by_contract.items():
             self.evolutions[name].learn(found)
 
-    def rows(self, records: Any) -> Iterator[Rows]:
+    def rows(self, records: Any) -> Iterator[TaskRows]:
         """Rows for all tables. Those with a key have its digest in a last column.
 
-        Or news: fields that get a column first, before anything is made of these records."""
-        judged = self._judge(records)
-        if judged.news:
-            for name, found in judged.news.items():
-                yield Rows(f"silver_{name}", None, (), json.dumps(sorted(found)))
+        If records have new fields, these instead of any rows."""
+        judgement = self._judge(records)
+        if judgement.new_fields:
+            for name, found in judgement.new_fields.items():
+                yield TaskRows(f"silver_{name}", None, (), json.dumps(sorted(found)))
             return
         for each in self.contracts:
-            rows = judged.silver.get(each.name)
+            rows = judgement.silver.get(each.name)
             if rows is not None:
-                yield Rows(each.table, self._with_digest(each, rows), PARTITION_COLUMNS)
-        for name, parts in ((QUARANTINE, judged.quarantine), (LATE, judged.late)):
+                yield TaskRows(each.table, self._with_digest(each, rows), PARTITION_COLUMNS)
+        for name, parts in ((QUARANTINE, judgement.quarantine), (LATE, judgement.late)):
             if parts:
                 rows = pa.concat_tables(parts).cast(self.schema(name))
-                yield Rows(name, rows.sort_by("offset"), PARTITION_COLUMNS)
+                yield TaskRows(name, rows.sort_by("offset"), PARTITION_COLUMNS)
 
     def _with_digest(self, contract: Contract, rows: Any) -> Any:
         wanted = self.schema(contract.table)
@@ -108,28 +110,34 @@ class Tables:
         return rows.append_column(DIGEST, repeats.digests(contract, rows))
 
 
-class Files(DataSource):
-    """Options besides those of the log: contracts, state, and `tables`, a directory."""
+class ContractFileSource(DataSource):
+    """The log as files for all tables of some contracts.
+
+    Options besides those of the log: contracts, state, and `tables`, a directory."""
 
     @classmethod
     def name(cls) -> str:
         return "headwater_contract_files"
 
     def schema(self) -> str:
-        return PIECES
+        return FILE_COLUMNS
 
     def streamReader(self, schema: StructType) -> FileReader:
         options = dict(self.options)
         tables = Path(options.pop("tables"))
         given = {name: options.pop(name) for name in ("contracts", "state")}
-        # When a task begins: columns that were found meanwhile are known to it.
-        return FileReader(
-            parse(Source, options), tables, lambda records: Tables.of(dict(given)).rows(records)
-        )
+
+        def make_rows(records: Any) -> Iterator[TaskRows]:
+            # Made anew for each file, so that columns added meanwhile are known.
+            return ContractTables.of(dict(given)).rows(records)
+
+        return FileReader(parse(SourceOptions, options), tables, make_rows)
 
 
-class TableRows(DataSource):
-    """Options besides those of the log: contracts, state, and `table`, whose rows are wanted."""
+class ContractRowSource(DataSource):
+    """The log as rows of one table.
+
+    Options besides those of the log: contracts, state, and `table`, the name of the table."""
 
     @classmethod
     def name(cls) -> str:
@@ -138,41 +146,42 @@ class TableRows(DataSource):
     def schema(self) -> StructType:
         options = dict(self.options)
         table = options["table"]
-        found = Tables.of(options).spark_schema(table)
+        found = ContractTables.of(options).spark_schema(table)
         return StructType([*found, StructField(DIGEST, BinaryType())])
 
-    def reader(self, schema: StructType) -> "_BatchRows":
-        return _BatchRows(dict(self.options))
+    def reader(self, schema: StructType) -> "_BatchRowsReader":
+        return _BatchRowsReader(dict(self.options))
 
-    def streamReader(self, schema: StructType) -> "_StreamRows":
-        return _StreamRows(dict(self.options))
+    def streamReader(self, schema: StructType) -> "_StreamRowsReader":
+        return _StreamRowsReader(dict(self.options))
 
 
-class _RowsReader(Reader):
+class _RowsReader(LogReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._table = options.pop("table")
         # The columns of a stream are fixed: a field without one is kept in `_rest`.
-        self._tables = Tables.of(options, learning=False)
-        parsed = parse(Source, options)
+        self._tables = ContractTables.of(options, learning=False)
+        parsed = parse(SourceOptions, options)
         super().__init__(parsed, schema(parsed))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        for records in gathered(super().read(partition)):
-            for made in self._tables.rows(records):
-                if made.table == self._table:
-                    yield from _told_apart(made.rows).to_batches()
+        for records in gather(super().read(partition)):
+            for each in self._tables.rows(records):
+                if each.table == self._table:
+                    yield from _with_distinct_digests(each.rows).to_batches()
 
 
-class _BatchRows(_RowsReader, BatchReader):
+class _BatchRowsReader(_RowsReader, BatchReader):
     pass
 
 
-class _StreamRows(_RowsReader, StreamReader):
+class _StreamRowsReader(_RowsReader, StreamReader):
     pass
 
 
-def _told_apart(rows: Any) -> Any:
-    """With a digest that no two rows share unless one is a repeat."""
+def _with_distinct_digests(rows: Any) -> Any:
+    """Rows with a digest that two of them share only if one repeats the other. Spark leaves out
+    rows by it, so rows without a key get their offset instead."""
     if DIGEST in rows.column_names:
         found = rows.column(DIGEST).to_pylist()
         rows = rows.drop_columns([DIGEST])

@@ -1,4 +1,4 @@
-"""Silver, quarantine and late: three kinds of tables, one look at each record, one query.
+"""Silver, quarantine and late: tables filled by one query, which judges each record once.
 
 `define()` is called in a project's transformations. It registers
 
@@ -21,22 +21,21 @@ import pyarrow.compute as pc
 from headwater.errors import ConfigError
 from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.contracts.reading import load
-from headwater.pipeline.contracts.repeats import Seen, digests
+from headwater.pipeline.contracts.repeats import SeenKeys, digests
 from headwater.pipeline.contracts.source import (
     LATE,
     NAME,
     PARTITION_COLUMNS,
     QUARANTINE,
-    Files,
-    Tables,
+    ContractFileSource,
+    ContractTables,
 )
 from headwater.pipeline.project.paths import CONTRACTS_QUERY
 from headwater.pipeline.project.settings import connection, setting
 from headwater.pipeline.tables.parquet import Addition
 from headwater.pipeline.tables.stored import StoredTable
-from headwater.pipeline.taskfiles import collect as written
-from headwater.pipeline.taskfiles.collect import Found, Piece
-from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.collect import CollectedFiles, TaskFile, collect
+from headwater.pipeline.taskfiles.declare import TaskFiles, declare
 from headwater.pipeline.taskfiles.write import DIGEST
 from headwater.units import did_you_mean
 
@@ -47,16 +46,18 @@ MOST_OFFSETS = 500_000
 MOST_BYTES = "256MiB"
 
 
-class Layer:
-    """The tables of some contracts, and the keys that may be repeated."""
+class ContractFiles(TaskFiles):
+    """The tables of some contracts, and the keys that new records may repeat."""
+
+    key = CONTRACTS_QUERY
 
     def __init__(self, contracts: Sequence[Contract], state: Path) -> None:
         self.contracts, self._state = tuple(contracts), state
-        self.tables = Tables(self.contracts, state)
+        self.tables = ContractTables(self.contracts, state)
         self._directory = Path()
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SeenKeys] = {}
 
-    # For any runner of Spark
+    # For other runners of Spark
 
     def rows(self, spark: "SparkSession", table: str) -> "DataFrame":
         """A table as a stream of its rows, each key once."""
@@ -71,7 +72,7 @@ class Layer:
         pattern = "|".join(each.topics.regex for each in self.contracts)
         return (
             spark.readStream.format(source)
-            .options(**connection(spark), **Tables.options(self.contracts, self._state))
+            .options(**connection(spark), **ContractTables.options(self.contracts, self._state))
             .option("subscribePattern", pattern)
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
@@ -82,56 +83,59 @@ class Layer:
             .option("failOnDataLoss", "false")
         )
 
-    # For Headwater's own
+    # For Headwater's own runner
 
-    def stream(self, directory: Path) -> "DataFrame":
-        """Files for all tables, which are in this directory."""
+    def stream(self, tables: Path) -> "DataFrame":
+        """A stream of files for all tables."""
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()
-        spark.dataSource.register(Files)
-        self._directory, self._seen = directory, {}
-        found: DataFrame = self._log(spark, Files.name()).option("tables", str(directory)).load()
-        return found
+        spark.dataSource.register(ContractFileSource)
+        self._directory, self._seen = tables, {}
+        log = self._log(spark, ContractFileSource.name())
+        files: DataFrame = log.option("tables", str(tables)).load()
+        return files
 
     @contextmanager
-    def taken(self, batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:
-        """What a micro-batch brings to each table, without repeats."""
-        found = self._found(batch)
-        # What is remembered is true only if all of it gets into the tables. Otherwise it is
-        # forgotten, and found again in them.
+    def collect(self, batch: "DataFrame") -> Iterator[Mapping[str, Addition]]:
+        """The files of a micro-batch for each table, without repeats."""
+        collected = self._collect(batch)
+        # The remembered keys are true only if all files are committed. Otherwise they are
+        # forgotten, and the next micro-batch reads them from the tables.
         seen, self._seen = self._seen, {}
         try:
-            yield {name: self._addition(name, found.pieces, seen) for name in self.tables.names}
+            yield {name: self._addition(name, collected, seen) for name in self.tables.names}
             self._seen = seen
         finally:
-            found.discard()
+            collected.discard()
 
-    def _found(self, batch: "DataFrame") -> Found:
-        """Fields that nobody knew become columns, and the batch is written anew with them."""
-        found = written.found(batch)
-        while found.news:
-            found.discard()
-            self.tables.learn(found.news)
-            found = written.found(batch)
-        return found
+    def _collect(self, batch: "DataFrame") -> CollectedFiles:
+        """Run the batch again for as long as its records have fields without a column."""
+        collected = collect(batch)
+        while collected.new_fields:
+            collected.discard()
+            self.tables.learn(collected.new_fields)
+            collected = collect(batch)
+        return collected
 
     def _addition(
-        self, name: str, found: Mapping[str, list[Piece]], seen: dict[str, Seen]
+        self, name: str, collected: CollectedFiles, seen: dict[str, SeenKeys]
     ) -> Addition:
-        pieces = found.get(name, [])
-        if name not in (QUARANTINE, LATE) and self.tables.contract_of(name).key and pieces:
-            pieces = self._once(self.tables.contract_of(name), pieces, seen)
-        return Addition(tuple(each.file for each in pieces), self.tables.spark_schema(name))
+        files = collected.files.get(name, [])
+        if name not in (QUARANTINE, LATE) and self.tables.contract_of(name).key and files:
+            files = self._without_repeats(self.tables.contract_of(name), files, seen)
+        return Addition(tuple(each.file for each in files), self.tables.spark_schema(name))
 
-    def _once(self, contract: Contract, pieces: list[Piece], seen: dict[str, Seen]) -> list[Piece]:
-        keys = b"".join(each.keys for each in pieces)
-        times = b"".join(each.times for each in pieces)
+    def _without_repeats(
+        self, contract: Contract, files: list[TaskFile], seen: dict[str, SeenKeys]
+    ) -> list[TaskFile]:
+        keys = b"".join(each.keys for each in files)
+        times = b"".join(each.times for each in files)
         if contract.name not in seen:
-            seen[contract.name] = self._remembered(contract, int(np.frombuffer(times, "i8").min()))
+            seen[contract.name] = self._stored_keys(contract, int(np.frombuffer(times, "i8").min()))
         repeated = seen[contract.name].repeats(keys, times)
         kept, at = [], 0
-        for each in pieces:
+        for each in files:
             mask = repeated[at : at + each.file.rows]
             at += each.file.rows
             left = each.without(mask) if mask.any() else each
@@ -139,9 +143,12 @@ class Layer:
                 kept.append(left)
         return kept
 
-    def _remembered(self, contract: Contract, first: int) -> Seen:
-        """The keys that a table has and that records from `first` on may repeat."""
-        seen, table = Seen(contract.dedupe_window), StoredTable(self._directory / contract.table)
+    def _stored_keys(self, contract: Contract, first: int) -> SeenKeys:
+        """The keys in the table that records from `first` on may repeat."""
+        seen, table = (
+            SeenKeys(contract.dedupe_window),
+            StoredTable(self._directory / contract.table),
+        )
         if table.exists:
             oldest = first - round(contract.dedupe_window * 1e6)
             rows = table.rows(
@@ -154,7 +161,7 @@ class Layer:
 
 
 def state_directory(spark: "SparkSession") -> Path:
-    """Where evolved columns are noted."""
+    """The directory of the notes about evolved columns."""
     storage = setting(spark, "storage")
     if storage:
         return Path(storage) / "state" / "contracts"
@@ -169,7 +176,7 @@ def define(properties: Mapping[str, Mapping[str, str]]) -> None:
     contracts = load(setting(spark, "contracts", "contracts"))
     if not contracts:
         return
-    layer = Layer(contracts, state_directory(spark))
+    files = ContractFiles(contracts, state_directory(spark))
     comments = {
         each.table: each.doc or f"records of {each.topics.pattern or ', '.join(each.topics.names)}"
         for each in contracts
@@ -180,21 +187,20 @@ def define(properties: Mapping[str, Mapping[str, str]]) -> None:
         if name not in comments:
             raise ConfigError(f"there is no table {name}{did_you_mean(name, comments)}")
     for name, comment in comments.items():
-        _register(layer, name, comment, properties.get(name, {}))
+        _register(files, name, comment, properties.get(name, {}))
 
 
-def _register(layer: Layer, name: str, comment: str, properties: Mapping[str, str]) -> None:
+def _register(files: ContractFiles, name: str, comment: str, properties: Mapping[str, str]) -> None:
     from pyspark import pipelines as dp
     from pyspark.sql import SparkSession
 
     def table() -> "DataFrame":
-        return layer.rows(SparkSession.active(), name)
+        return files.rows(SparkSession.active(), name)
 
-    function: Any = table
-    function.direct = Direct(CONTRACTS_QUERY, layer.stream, layer.taken)
+    declare(table, files)
     dp.table(
         name=name,
         comment=comment,
         partition_cols=list(PARTITION_COLUMNS),
         table_properties=dict(properties),
-    )(function)
+    )(table)

@@ -30,7 +30,7 @@ from headwater.pipeline.definitions.declarative import (
     graph_element_registration_context,
 )
 from headwater.pipeline.definitions.sql import statements
-from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.declare import TaskFiles, declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,9 +83,8 @@ class Node:
         return [key.strip() for key in written.split(",") if key.strip()]
 
     @property
-    def direct(self) -> Direct | None:
-        found = getattr(self.flows[0].func, "direct", None) if len(self.flows) == 1 else None
-        return found if isinstance(found, Direct) else None
+    def task_files(self) -> TaskFiles | None:
+        return declared(self.flows[0].func) if len(self.flows) == 1 else None
 
     @property
     def place(self) -> str:

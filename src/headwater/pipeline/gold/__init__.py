@@ -1,4 +1,4 @@
-"""Tables that are ready to be looked at: made from the log by themselves, for everyone.
+"""Gold: ready-made tables about everything that is published.
 
     condense.py    Arrow batches to few rows, before Spark's state sees them
     source.py      the log as a stream of such rows
@@ -10,7 +10,7 @@ Rules that hold here:
 
 - Time is arrival time, which never goes back in the log: nothing is late, nothing is dropped.
 - Rows are condensed with Arrow before they reach an operator that keeps state. State costs by row.
-- Topics under `headwater/` are left out: they are what is said about the others.
+- Topics under `headwater/` are left out: their messages are about the other topics.
 """
 
 from headwater.pipeline.gold import movers, sessions, traffic

@@ -1,4 +1,4 @@
-"""What is the same before every stateful operator: many records become few rows, in Arrow."""
+"""Condenses many records to few rows with Arrow, before a stateful operator of Spark gets them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ Condense = Callable[[Any], Any]
 
 
 def condensed(batches: Iterable[Any], first: Condense, again: Condense) -> Iterator[Any]:
-    """Condense each batch, and then what is left of many of them once more."""
+    """Condense each batch, and then the results of many batches together."""
     waiting: list[Any] = []
     rows = 0
     for batch in batches:
@@ -50,7 +50,7 @@ def rounded(numbers: Any) -> Any:
 
 
 def publishers(protocols: Any, names: Any) -> Any:
-    """Who it is. What comes over Flight names its batch as well, and is the same publisher."""
+    """The publishers. Over Flight a name ends with the number of the batch, which is cut off."""
     flight = pc.equal(protocols, "flight")
     if not pc.any(flight).as_py():
         return names

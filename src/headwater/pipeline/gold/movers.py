@@ -7,8 +7,8 @@
     score                     how many deviations the count is away from the mean
     rank                      1 for the topic that has moved most
 
-A deviation is taken for at least the square root of the mean, and for at least 1: what arrives at
-random varies by so much, and a topic with one message a minute has not moved when it has two.
+A deviation counts as at least the square root of the mean, and at least 1: random arrivals vary by
+so much, and a topic with one message a minute has not moved when it has two.
 """
 
 from typing import TYPE_CHECKING

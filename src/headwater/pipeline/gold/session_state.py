@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headwater.pipeline.gold.sessions import SPANS, Limits, joined
+from headwater.pipeline.gold.sessions import SPANS, SessionLimits, joined
 from headwater.spark import daemon
 
 _TIMES = ("first_seen", "last_seen")
@@ -23,7 +23,7 @@ daemon.quieten_state_worker()
 class Sessions(StatefulProcessor):
     """The state is the span of the session that a publisher has. A silent one has no state."""
 
-    def __init__(self, limits: Limits, state: str) -> None:
+    def __init__(self, limits: SessionLimits, state: str) -> None:
         self._limits, self._schema = limits, state
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -31,9 +31,9 @@ class Sessions(StatefulProcessor):
         self._session = handle.getValueState("session", self._schema)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        news = pa.Table.from_pandas(pd.concat(rows), preserve_index=False)
+        new = pa.Table.from_pandas(pd.concat(rows), preserve_index=False)
         known = self._known(key)
-        every = pa.concat_tables([known, news.select(SPANS.names).cast(SPANS)])
+        every = pa.concat_tables([known, new.select(SPANS.names).cast(SPANS)])
         spans = joined(self._limits, every).to_pylist()
         self._session.update(tuple(spans[-1][name] for name in SPANS.names[2:]))
         if not len(known):

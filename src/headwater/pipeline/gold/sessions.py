@@ -73,14 +73,14 @@ _STATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """Microseconds. A longer gap is counted; a silence that is longer still ends a session."""
 
     gap: int
     silence: int
 
     @classmethod
-    def of(cls, gap_seconds: float, silence_seconds: float) -> "Limits":
+    def of(cls, gap_seconds: float, silence_seconds: float) -> "SessionLimits":
         return cls(int(gap_seconds * 1e6), int(silence_seconds * 1e6))
 
 
@@ -93,7 +93,7 @@ def frame() -> "DataFrame":
     spark = SparkSession.active()
     gap = seconds(spark, "sessions.gap", GAP_SECONDS)
     silence = seconds(spark, "sessions.silence", SILENCE_SECONDS)
-    limits = Limits.of(gap, silence)
+    limits = SessionLimits.of(gap, silence)
     return rows(source.stream("sessions", gap=gap, silence=silence), limits)
 
 
@@ -105,7 +105,7 @@ def seconds(spark: "SparkSession", name: str, default: float) -> float:
         raise ConfigError(f"headwater.{name} must be a duration such as 10s, not {text}") from None
 
 
-def rows(spans: "DataFrame", limits: Limits) -> "DataFrame":
+def rows(spans: "DataFrame", limits: SessionLimits) -> "DataFrame":
     """The table, from a stream of spans (see `condensed`)."""
     from headwater.spark.jvm import is_remote
 
@@ -138,14 +138,14 @@ def columns(written: str) -> "StructType":
     return types.StructType([types.StructField(name, kinds[kind]) for name, kind in pairs])
 
 
-def condensed(batches: Iterator[Any], limits: Limits) -> Iterator[Any]:
+def condensed(batches: Iterator[Any], limits: SessionLimits) -> Iterator[Any]:
     """Spans of record batches of the log, in the columns of CONDENSED."""
     spans = condense.condensed(batches, partial(of_records, limits=limits), partial(joined, limits))
     for batch in spans:
         yield batch.append_column("until", batch.column("last_seen").cast(_STAMP))
 
 
-def of_records(batch: Any, limits: Limits) -> Any:
+def of_records(batch: Any, limits: SessionLimits) -> Any:
     stamps = batch.column("timestamp").cast(pa.int64())
     names = condense.publishers(batch.column("protocol"), batch.column("publisher"))
     sizes = pc.binary_length(batch.column("value")).cast(pa.int64())
@@ -154,7 +154,7 @@ def of_records(batch: Any, limits: Limits) -> Any:
     return joined(limits, pa.table(columns, schema=SPANS))
 
 
-def joined(limits: Limits, spans: Any) -> Any:
+def joined(limits: SessionLimits, spans: Any) -> Any:
     """Spans of one publisher that no silence separates become one."""
     ordered = spans.take(
         pc.sort_indices(spans, [(name, "ascending") for name in SPANS.names[:3]])
@@ -185,7 +185,7 @@ def _gaps(ordered: Any) -> Any:
     return np.where(same, since, -1)
 
 
-def _processor(limits: Limits) -> Any:
+def _processor(limits: SessionLimits) -> Any:
     """The stateful operator. Made here, so that this file can be imported without Spark."""
     from headwater.pipeline.gold.session_state import Sessions
 

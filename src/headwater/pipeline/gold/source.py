@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headwater.pipeline.gold import sessions, traffic
 from headwater.pipeline.project.settings import connection, setting
-from headwater.spark.options import Source, parse
+from headwater.spark.options import SourceOptions, parse
 from headwater.spark.source import StreamReader, schema
 
 if TYPE_CHECKING:
@@ -56,14 +56,16 @@ class Condensed(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         options = dict(self.options)
-        return _Reader(**{name: options.pop(name, "") for name in _OWN}, options=options)
+        return _CondensingReader(**{name: options.pop(name, "") for name in _OWN}, options=options)
 
 
-class _Reader(StreamReader):
+class _CondensingReader(StreamReader):
     def __init__(self, kind: str, gap: str, silence: str, options: dict[str, str]) -> None:
-        parsed = parse(Source, options)
+        parsed = parse(SourceOptions, options)
         super().__init__(parsed, schema(parsed))
-        self._limits = None if kind == "traffic" else sessions.Limits.of(float(gap), float(silence))
+        self._limits = (
+            None if kind == "traffic" else sessions.SessionLimits.of(float(gap), float(silence))
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         batches = super().read(partition)

@@ -1,4 +1,4 @@
-"""Traffic: what went through each topic, minute by minute.
+"""Traffic: the messages of each topic, minute by minute.
 
     minute, topic, protocol, publisher     the key; a minute is known by its start
     count, bytes                           messages, and bytes of their payloads

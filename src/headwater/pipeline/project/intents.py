@@ -1,4 +1,4 @@
-"""Notes of what is about to be done, for whoever goes on after a kill or a power failure."""
+"""Intents: a note on disk about the next step, for the run after a kill or a power failure."""
 
 import json
 import os
@@ -15,7 +15,7 @@ def write(file: Path, content: Any) -> None:
         written.flush()
         os.fsync(written.fileno())
     draft.rename(file)
-    _sync(file.parent)  # its new name too: nothing may be done that is not noted
+    _sync(file.parent)  # its new name, too: the step must not happen before its note is on the disk
 
 
 def _sync(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""A project: a directory with spark-pipeline.yml, which says what the pipeline is.
+"""A project: a directory with spark-pipeline.yml, which describes the pipeline.
 
     name: shop
     storage: storage                     where tables and checkpoints are, from here
@@ -9,8 +9,8 @@
       headwater.servers: localhost:8815
 
 It is the file of Spark Declarative Pipelines. Settings `headwater.*` are Headwater's own,
-all others are Spark's. Where the broker is: a flag, this file, Headwater's configuration,
-localhost.
+all others are Spark's. The broker's address comes from a flag, from this file, from Headwater's
+configuration, or is localhost, in this order.
 """
 
 import os
@@ -35,7 +35,7 @@ _KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "l
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What spark-pipeline.yml says, with paths made absolute."""
+    """The content of spark-pipeline.yml, with paths made absolute."""
 
     file: Path
     name: str
@@ -94,9 +94,9 @@ def find(directory: Path | None = None) -> Path:
 
 
 def load(directory: Path | None = None, servers: str | None = None) -> Project:
-    """Read the project. `servers`: what a flag says."""
+    """Read the project. `servers`: the broker's address from a flag."""
     file = find(directory)
-    reader = _Reader(file)
+    reader = _YamlReader(file)
     top = reader.mapping(reader.root, "the file")
     for key, node in top.items():
         if key not in _KEYS:
@@ -152,8 +152,8 @@ def _place(written: str, root: Path) -> Path:
     return (root / written).resolve()
 
 
-class _Reader:
-    """The parts of a YAML file; what is wrong is told with the line."""
+class _YamlReader:
+    """The parts of a YAML file; errors name the line."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

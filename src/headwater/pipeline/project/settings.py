@@ -14,19 +14,19 @@ DEFAULT_SERVERS = "localhost:8815"
 #: Every setting of a project, with its meaning.
 KNOWN = {
     "servers": "where the broker listens for Flight",
-    "token": "what the broker wants to hear first",
-    "tls.enabled": "whether the broker speaks TLS",
-    "tls.caFile": "who has signed its certificate",
+    "token": "the token that the broker expects",
+    "tls.enabled": "whether the broker uses TLS",
+    "tls.caFile": "the certificate of the authority that signed the broker's",
     "contracts": "the directory of the contracts",
     "format": "how tables are written: delta-rs, delta, iceberg or parquet",
-    "upkeep.every": "how often a pipeline that runs looks after its files, such as 10m",
-    "bronze.maxOffsets": "how many records a micro-batch of bronze has at most",
-    "bronze.maxBytes": "about how many bytes of the log a micro-batch of bronze has at most",
-    "contracts.maxOffsets": "how many records a micro-batch of contracts has at most",
-    "contracts.maxBytes": "about how many bytes of the log a micro-batch of contracts has at most",
-    "gold.maxOffsets": "how many records a micro-batch of traffic or sessions has at most",
-    "sessions.gap": "the time between two messages from which on it counts as a gap",
-    "sessions.silence": "the time without a message after which a publisher is silent",
+    "upkeep.every": "the time between two runs of upkeep while the pipeline runs, such as 10m",
+    "bronze.maxOffsets": "the most records in a micro-batch of bronze",
+    "bronze.maxBytes": "about the most bytes of the log in a micro-batch of bronze",
+    "contracts.maxOffsets": "the most records in a micro-batch of contracts",
+    "contracts.maxBytes": "about the most bytes of the log in a micro-batch of contracts",
+    "gold.maxOffsets": "the most records in a micro-batch of traffic or sessions",
+    "sessions.gap": "a longer time between two messages of a publisher counts as a gap",
+    "sessions.silence": "a publisher without a message for this long is silent",
 }
 _CONNECTION = ("servers", "token", "tls.enabled", "tls.caFile")
 

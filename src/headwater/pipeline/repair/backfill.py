@@ -22,9 +22,9 @@ from headwater.pipeline.project.paths import AUDIT, OFFSETS
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.publish import broker_of
 from headwater.pipeline.run.queries import audit
-from headwater.pipeline.run.runner import only_runner, opened
+from headwater.pipeline.run.runner import only_runner, open_project
 from headwater.pipeline.tables.delta import Table
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 
 #: What reads the log.
 _SOURCES = ("headwater", CONTRACTS)
@@ -40,7 +40,7 @@ _STREAMING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class BackfillResult:
     start: int
     end: int
     rows: int
@@ -48,9 +48,10 @@ class Filled:
 
 def backfill(
     project: Project, spark: SparkSession, name: str, start: str | None, end: str | None
-) -> Filled:
+) -> BackfillResult:
     """Fill a table. `start` and `end` are offsets or times; without them, all of the log."""
-    with only_runner(project), opened(spark, project) as (graph, names, store):
+    with only_runner(project):
+        graph, names, store = open_project(spark, project)
         node = graph.nodes.get(name)
         if node is None or node.kind is not OutputKind.TABLE or not store.ours:
             raise HeadwaterError(f"{name} is no table of this project that can be filled")
@@ -63,10 +64,10 @@ def backfill(
         if low >= high:
             raise HeadwaterError(f"there is nothing to read: the log has {log.start} to {log.end}")
         rows = _rows(node, names, spark, low, high)
-        return Filled(low, high, _fill(store.table(name), store.table(AUDIT), node, rows))
+        return BackfillResult(low, high, _fill(store.table(name), store.table(AUDIT), node, rows))
 
 
-def _offset(written: str, broker: Broker) -> int:
+def _offset(written: str, broker: FlightClient) -> int:
     if written.isdigit():
         return int(written)
     try:

@@ -4,7 +4,7 @@
     NOT (reason LIKE '%range%') OR late_by_seconds BETWEEN 10 AND 60
     timestamp >= '2030-01-01T10:00:00Z' AND publisher IS NOT NULL
 
-A text or a number is taken for what the column is that it is compared with.
+A text or a number takes the type of the column that it is compared with.
 """
 
 import re
@@ -58,7 +58,7 @@ def column_of(name: str, kind: Any) -> Any:
     """A column to compare with something.
 
     Files that deltalake has merged have texts of another type (string_view). Arrow fails to compare
-    these with the bounds that such a file states; what is cast first, it compares row by row.
+    these with the bounds that such a file states; after a cast, it compares row by row.
     """
     text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     return pc.field(name).cast(kind) if text else pc.field(name)

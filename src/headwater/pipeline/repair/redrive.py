@@ -1,12 +1,14 @@
-"""Quarantined records once more: into the tables, after a contract changed, or back to their topic.
+"""Redrive: quarantined records are judged again after a contract changed, or published again.
 
-To the tables: records that fit now become rows of silver (unless one with their key is there) or of
-late, and leave quarantine; the others stay, with the reason that holds now.
+To the tables: records that fit now become rows of silver (unless silver has a row with their key)
+or of late, and leave quarantine; the others stay, with their new reason.
 
-It may be killed at any time and run again. Records are taken some thousand at a time; those whose
-offset is in a table already are not put there again, and records leave quarantine last. What is
-published is noted in state/redrive.json first, so that a run after a kill publishes the very same
-batch, which the broker takes once.
+To the topic: records are published to the topics that they came from, and leave quarantine.
+
+A redrive may be killed at any time and run again. Records are taken some thousand at a time; those
+whose offset is in a table already are not added again, and records leave quarantine last. The
+offsets of a batch are noted in state/redrive.json before it is published, so that a run after a
+kill publishes the very same batch, which the broker takes once.
 """
 
 import json
@@ -25,17 +27,17 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.contracts.judge import RECORD
 from headwater.pipeline.contracts.model import Contract, contract_of
 from headwater.pipeline.contracts.repeats import NO_KEY, digests
-from headwater.pipeline.contracts.source import LATE, QUARANTINE, Tables
-from headwater.pipeline.project import intents as notes
+from headwater.pipeline.contracts.source import LATE, QUARANTINE, ContractTables
+from headwater.pipeline.project import intents
 from headwater.pipeline.project.paths import REDRIVE, REDRIVEN
-from headwater.pipeline.tables.delta import Table, lock_of, retried
+from headwater.pipeline.tables.delta import Table, lock_of, with_retries
 from headwater.pipeline.tables.parquet import Addition
 from headwater.pipeline.tables.stored import StoredTable, Wanted
-from headwater.pipeline.taskfiles import collect as pieces
-from headwater.pipeline.taskfiles.write import DIGEST, Rows, written
+from headwater.pipeline.taskfiles.collect import discard, staged_file
+from headwater.pipeline.taskfiles.write import DIGEST, TaskRows, write_files
 
 if TYPE_CHECKING:
-    from headwater.spark.flight_client import Broker
+    from headwater.spark.flight_client import FlightClient
 
 Progress = Callable[[int, int], None]
 
@@ -53,8 +55,8 @@ _CHANGES = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """Which records of quarantine."""
+class QuarantineSelection:
+    """The records of quarantine that a redrive is about."""
 
     contract: str | None = None
     rule: str | None = None
@@ -68,8 +70,8 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the records, or would."""
+class RedriveOutcome:
+    """The numbers of records by what became of them, or would become."""
 
     records: int
     silver: dict[str, int] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Count:
-    """What has become of the records so far."""
+    """The same numbers while the redrive runs."""
 
     records: int = 0
     silver: Counter[str] = field(default_factory=Counter)
@@ -90,11 +92,13 @@ class _Count:
     repeated: int = 0
     stayed: Counter[str] = field(default_factory=Counter)
 
-    def outcome(self) -> Outcome:
-        return Outcome(self.records, dict(self.silver), self.late, self.repeated, dict(self.stayed))
+    def outcome(self) -> RedriveOutcome:
+        return RedriveOutcome(
+            self.records, dict(self.silver), self.late, self.repeated, dict(self.stayed)
+        )
 
 
-class Redrive:
+class QuarantineRedrive:
     def __init__(self, storage: Path, contracts: Sequence[Contract]) -> None:
         self._storage, self._contracts = storage, tuple(contracts)
         self._directory = storage / "tables"
@@ -102,15 +106,15 @@ class Redrive:
         self._state = storage / "state" / "contracts"
         self._keys: dict[str, set[bytes]] = {}  # that this run has brought into silver
 
-    def identity(self, selected: Selected) -> str:
-        """The same for the same contracts, the same quarantine and the same choice."""
+    def identity(self, selected: QuarantineSelection) -> str:
+        """A name that only the same contracts, quarantine and selection give."""
         text = repr((self._contracts, self._quarantine.version, selected))
         return f"redrive/{sha256(text.encode()).hexdigest()[:16]}"
 
-    def count(self, selected: Selected) -> int:
+    def count(self, selected: QuarantineSelection) -> int:
         return len(self._offsets(selected))
 
-    def _offsets(self, selected: Selected) -> Any:
+    def _offsets(self, selected: QuarantineSelection) -> Any:
         """In order. A record may be in quarantine twice if a table was rebuilt halfway."""
         if not self._quarantine.exists:
             return pa.array([], pa.int64())
@@ -125,14 +129,16 @@ class Redrive:
 
     # To the tables
 
-    def look(self, selected: Selected) -> Outcome:
-        """What would happen."""
+    def look(self, selected: QuarantineSelection) -> RedriveOutcome:
+        """The outcome that `to_tables` would have."""
         return self._run(selected, lambda *_: None, really=False)
 
-    def to_tables(self, selected: Selected, progress: Progress) -> Outcome:
+    def to_tables(self, selected: QuarantineSelection, progress: Progress) -> RedriveOutcome:
         return self._run(selected, progress, really=True)
 
-    def _run(self, selected: Selected, progress: Progress, really: bool) -> Outcome:
+    def _run(
+        self, selected: QuarantineSelection, progress: Progress, really: bool
+    ) -> RedriveOutcome:
         if not self._contracts:
             raise HeadwaterError("the project has no contracts")
         offsets, count, self._keys = self._offsets(selected), _Count(), {}
@@ -151,31 +157,31 @@ class Redrive:
             progress(count.records, len(offsets))
         return count.outcome()
 
-    def _judged(self, records: Any, really: bool) -> list[Rows]:
-        """Rows for the tables. Fields that nobody knew become columns first, if it is real."""
+    def _judged(self, records: Any, really: bool) -> list[TaskRows]:
+        """Rows for the tables. New fields get a column first, unless this is a dry run."""
         while True:
-            tables = Tables(self._contracts, self._state, learning=really)
+            tables = ContractTables(self._contracts, self._state, learning=really)
             rows = list(tables.rows(records))
-            news = [(each.table, each.news) for each in rows if each.news is not None]
-            if not news:
+            new = [(each.table, each.new_fields) for each in rows if each.new_fields is not None]
+            if not new:
                 return rows
-            tables.learn(news)
+            tables.learn(new)
 
-    def _fresh(self, made: Rows, count: _Count) -> Rows:
-        """Those that are in no table yet, and whose key is not there."""
+    def _fresh(self, made: TaskRows, count: _Count) -> TaskRows:
+        """The rows that are in no table yet, and whose key is not in silver."""
         rows = made.rows
         name = "offset" if made.table == LATE else "_offset"
         there = self._there(made.table, name, rows.column(name))
         known = pc.is_in(rows.column(name), value_set=there.column(name).combine_chunks())
         if made.table == LATE:
             count.late += len(rows)
-            return Rows(made.table, rows.filter(pc.invert(known)), made.partition_by)
+            return TaskRows(made.table, rows.filter(pc.invert(known)), made.partition_by)
         contract = next(each for each in self._contracts if each.table == made.table)
         repeated = self._repeated(contract, rows, known)
         count.repeated += repeated.true_count
         count.silver[contract.name] += len(rows) - repeated.true_count
         kept = rows.filter(pc.invert(pc.or_(known, repeated)))
-        return Rows(made.table, kept, made.partition_by)
+        return TaskRows(made.table, kept, made.partition_by)
 
     def _there(self, table: str, column: str, values: Any, *more: str) -> Any:
         """Rows of a table that have one of these values."""
@@ -198,17 +204,17 @@ class Redrive:
             seen.add(digest)
         return pa.array(found, pa.bool_())
 
-    def _append(self, made: Rows, identity: str, batch: int) -> None:
-        files = tuple(pieces.staged(path) for _, path in written(made, self._directory))
-        schema = Tables(self._contracts, self._state).spark_schema(made.table)
+    def _append(self, made: TaskRows, identity: str, batch: int) -> None:
+        files = tuple(staged_file(path) for _, path in write_files(made, self._directory))
+        schema = ContractTables(self._contracts, self._state).spark_schema(made.table)
         table = Table(self._directory / made.table)
         table.append_files(Addition(files, schema), identity, batch, made.partition_by)
-        pieces.discard(files)
+        discard(files)
 
     # Leaving quarantine
 
-    def _change(self, records: Any, rows: Sequence[Rows], identity: str, batch: int) -> None:
-        """Take out what left, and give the others their new reason."""
+    def _change(self, records: Any, rows: Sequence[TaskRows], identity: str, batch: int) -> None:
+        """Take the records that fit out of quarantine, and give the others their new reason."""
         names = ["offset", "contract", "rule", "reason"]
         stayed = [each.rows.select(names) for each in rows if each.table == QUARANTINE]
         told = pa.concat_tables(stayed) if stayed else _CHANGES.empty_table().select(names)
@@ -230,12 +236,14 @@ class Redrive:
 
         if len(changes):
             with lock_of(self._quarantine.path):
-                retried(merge)
+                with_retries(merge)
 
     # To the topic
 
-    def to_topic(self, selected: Selected, broker: "Broker", progress: Progress) -> Outcome:
-        """Publish records to where they came from. What an earlier run began is ended first."""
+    def to_topic(
+        self, selected: QuarantineSelection, broker: "FlightClient", progress: Progress
+    ) -> RedriveOutcome:
+        """Publish records to their topics. A batch that an earlier run began is finished first."""
         published = 0
         if (begun := self._begun()) is not None:
             published += self._publish(*begun, broker)
@@ -246,9 +254,9 @@ class Redrive:
             self._note(name, offsets)
             published += self._publish(name, offsets, broker)
             progress(published, total)
-        return Outcome(published, published=published)
+        return RedriveOutcome(published, published=published)
 
-    def _publish(self, name: str, offsets: list[int], broker: "Broker") -> int:
+    def _publish(self, name: str, offsets: list[int], broker: "FlightClient") -> int:
         rows = self._records(pa.array(offsets, pa.int64()))
         query = f"redrive/{name}"
         if len(rows) and broker.committed(query) is None:
@@ -279,7 +287,7 @@ class Redrive:
         return content["name"], content["offsets"]
 
     def _note(self, name: str, offsets: list[int]) -> None:
-        notes.write(self._file, {"name": name, "offsets": offsets})
+        intents.write(self._file, {"name": name, "offsets": offsets})
 
 
 def _has(column: str, values: Any) -> Wanted:

@@ -1,12 +1,12 @@
 """Replay: publish a range of the log, or rows of a table, into topics once more.
 
-Exactly once, however often it is killed. Rows are published in batches, and before a batch is sent
-it is noted which positions it has:
+Each row is published exactly once, however often the replay is killed. Rows are published in
+batches, and the positions of a batch are noted before it is sent:
 
-    <storage>/state/replays/<name>.json     what is replayed, the batch that is sent now, its range
+    <storage>/state/replays/<name>.json     the order, the batch that is sent now, its positions
 
-The broker takes a batch of this name and number once. Whoever resumes sends the noted batch again:
-the same range, so the same rows, and if the broker has them already it does nothing.
+The broker takes a batch of this name and number once. A replay that is resumed sends the noted
+batch again: the same range, so the same rows, and if the broker has them already it does nothing.
 
 The end is fixed at the start, so a replay never reads what it has written itself.
 """
@@ -30,16 +30,16 @@ from deltalake import DeltaTable
 from headwater import units
 from headwater.errors import HeadwaterError
 from headwater.flight.requests import WRITE_SCHEMA
-from headwater.pipeline.project import intents as notes
-from headwater.pipeline.repair.replay_rows import LOG, Columns, Order, rows_of
+from headwater.pipeline.project import intents
+from headwater.pipeline.repair.replay_rows import LOG, ReplayColumns, ReplayOrder, rows_of
 from headwater.pipeline.tables.stored import StoredTable, files_of
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 
-#: Original topics have subscribers, who would get everything twice.
+#: Not the original topics: their subscribers would get everything twice.
 TO = "replay/{topic}"
 BATCH_ROWS = 10_000
 BATCH_BYTES = 4 * 1024 * 1024
-#: With a pace, a batch is what is due within this time.
+#: With a pace, a batch has the rows that are due within this time.
 BEAT_SECONDS = 0.1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -50,14 +50,14 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReplayPace:
     """`speed`: times as fast as it was; `rate`: messages a second; neither: as fast as can be."""
 
     speed: float | None = None
     rate: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Pace":
+    def parse(cls, text: str) -> "ReplayPace":
         if text == "max":
             return cls()
         found = _PACE.fullmatch("1x" if text == "original" else text)
@@ -68,8 +68,8 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far a replay is: the batch that is being sent, or was sent last, and its positions."""
+class ReplayPosition:
+    """The progress of a replay: the batch that is being sent, or was sent last."""
 
     batch: int
     low: int
@@ -79,14 +79,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    order: Order
+class ReplayState:
+    order: ReplayOrder
     to: str
-    place: Place
+    place: ReplayPosition
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReplayResult:
     name: str
     rows: int
     seconds: float
@@ -96,8 +96,8 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What someone asks for; times and offsets as texts."""
+class ReplayRequest:
+    """A replay as a user asks for it; times and offsets are texts."""
 
     source: str
     topic: str | None = None
@@ -107,13 +107,13 @@ class Wish:
     to: str = TO
 
 
-def order_of(wish: Wish, tables: Path, broker: Broker) -> Order:
-    """The wish with its end fixed. Raises HeadwaterError for what cannot be."""
-    since, until = bound(wish.since), bound(wish.until)
-    if wish.source == LOG:
-        order = _of_log(wish, since, until, broker)
+def order_of(request: ReplayRequest, tables: Path, broker: FlightClient) -> ReplayOrder:
+    """The order for a request, with its end fixed. Raises HeadwaterError if it is impossible."""
+    since, until = bound(request.since), bound(request.until)
+    if request.source == LOG:
+        order = _of_log(request, since, until, broker)
     else:
-        order = _of_table(wish, since, until, StoredTable(tables / wish.source).delta())
+        order = _of_table(request, since, until, StoredTable(tables / request.source).delta())
     rows_of(order, tables, broker)  # the condition and the pattern make sense
     return order
 
@@ -136,8 +136,11 @@ def bound(text: str | None) -> int | datetime | None:
 
 
 def _of_log(
-    wish: Wish, since: int | datetime | None, until: int | datetime | None, broker: Broker
-) -> Order:
+    request: ReplayRequest,
+    since: int | datetime | None,
+    until: int | datetime | None,
+    broker: FlightClient,
+) -> ReplayOrder:
     log = broker.log()
 
     def offset(edge: int | datetime | None, default: int) -> int:
@@ -146,33 +149,36 @@ def _of_log(
         return default if edge is None else min(max(edge, log.start), log.end)
 
     start, end = offset(since, log.start), offset(until, log.end)
-    return Order(LOG, start, max(start, end), topic=wish.topic, where=wish.where)
+    return ReplayOrder(LOG, start, max(start, end), topic=request.topic, where=request.where)
 
 
 def _of_table(
-    wish: Wish, since: int | datetime | None, until: int | datetime | None, delta: DeltaTable
-) -> Order:
-    columns = Columns.of(pa.schema(delta.schema()))
-    if columns.topic is None and "{topic}" in wish.to:
-        raise HeadwaterError(f"rows of {wish.source} have no topic: say --to TOPIC")
+    request: ReplayRequest,
+    since: int | datetime | None,
+    until: int | datetime | None,
+    delta: DeltaTable,
+) -> ReplayOrder:
+    columns = ReplayColumns.of(pa.schema(delta.schema()))
+    if columns.topic is None and "{topic}" in request.to:
+        raise HeadwaterError(f"rows of {request.source} have no topic: say --to TOPIC")
     start, end = _positions(delta, columns)
     if isinstance(since, int):
         start = max(start, since)
     if isinstance(until, int):
         end = min(end, until)
-    return Order(
-        wish.source,
+    return ReplayOrder(
+        request.source,
         start,
         max(start, end),
         delta.version(),
-        wish.topic,
-        wish.where,
+        request.topic,
+        request.where,
         _microseconds(since),
         _microseconds(until),
     )
 
 
-def _positions(delta: DeltaTable, columns: Columns) -> tuple[int, int]:
+def _positions(delta: DeltaTable, columns: ReplayColumns) -> tuple[int, int]:
     files = files_of(delta, Path())
     if not files:
         return 0, 0
@@ -191,16 +197,16 @@ def _microseconds(edge: int | datetime | None) -> int | None:
 
 
 class Replay:
-    """One replay, by name. Nobody else can have it at the same time."""
+    """One replay, known by its name. It is locked while it runs."""
 
-    def __init__(self, name: str, storage: Path, broker: Broker) -> None:
+    def __init__(self, name: str, storage: Path, broker: FlightClient) -> None:
         if not _NAME.fullmatch(name):
             raise HeadwaterError(f"a replay's name has letters, digits, '_', '.' and '-': {name}")
         self.name = name
         self._tables, self._broker = storage / "tables", broker
         self._file = storage / "state" / "replays" / f"{name}.json"
 
-    def begin(self, wish: Wish) -> State:
+    def begin(self, request: ReplayRequest) -> ReplayState:
         """Note a new replay."""
         with self._locked():
             if self._file.exists() and not self.state().place.done:
@@ -208,23 +214,27 @@ class Replay:
                     f"the replay {self.name} was not finished: go on with --resume, or choose "
                     "another --name"
                 )
-            order = order_of(wish, self._tables, self._broker)
+            order = order_of(request, self._tables, self._broker)
             # The broker remembers earlier replays of this name.
             last = self._broker.committed(self._query)
             first = 0 if last is None else last + 1
-            state = State(order, wish.to, Place(first - 1, order.start, order.start, 0))
+            state = ReplayState(
+                order, request.to, ReplayPosition(first - 1, order.start, order.start, 0)
+            )
             self._save(state)
         return state
 
-    def state(self) -> State:
+    def state(self) -> ReplayState:
         try:
             found = json.loads(self._file.read_text())
         except FileNotFoundError:
             raise HeadwaterError(f"there is no replay {self.name} to resume") from None
-        return State(Order(**found["order"]), found["to"], Place(**found["place"]))
+        return ReplayState(
+            ReplayOrder(**found["order"]), found["to"], ReplayPosition(**found["place"])
+        )
 
-    def run(self, pace: Pace, progress: Progress = lambda done, total: None) -> Result:
-        """Publish what is left of it."""
+    def run(self, pace: ReplayPace, progress: Progress = lambda done, total: None) -> ReplayResult:
+        """Publish the rows that are left."""
         began = time.monotonic()
         with self._locked():
             state = self.state()
@@ -234,17 +244,17 @@ class Replay:
                 resumed = low < place.high
                 number = place.batch if resumed else place.batch + 1
                 if not resumed:
-                    place = Place(number, low, high, place.sent)
+                    place = ReplayPosition(number, low, high, place.sent)
                     clock.wait(rows)
                     self._save(replace(state, place=place))
                 self._send(number, rows, state.to)
                 place = replace(place, sent=place.sent + len(rows))
                 progress(high - order.start, order.end - order.start)
             self._save(replace(state, place=replace(place, done=True)))
-        return Result(self.name, place.sent, time.monotonic() - began)
+        return ReplayResult(self.name, place.sent, time.monotonic() - began)
 
-    def _batches(self, state: State, pace: Pace) -> Iterator[tuple[int, int, Any]]:
-        """What is left, as (low, high, rows); first the batch that was noted, as it was."""
+    def _batches(self, state: ReplayState, pace: ReplayPace) -> Iterator[tuple[int, int, Any]]:
+        """The batches that are left, as (low, high, rows); first the noted one, unchanged."""
         if state.place.done:
             return
         source = rows_of(state.order, self._tables, self._broker)
@@ -274,8 +284,8 @@ class Replay:
     def _query(self) -> str:
         return f"replay/{self.name}"
 
-    def _save(self, state: State) -> None:
-        notes.write(self._file, asdict(state))
+    def _save(self, state: ReplayState) -> None:
+        intents.write(self._file, asdict(state))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -289,7 +299,7 @@ class Replay:
 
 
 def _renamed(topics: Any, to: str) -> Any:
-    """Where messages of these topics go."""
+    """The topics that messages of these topics are published to."""
     if "{topic}" not in to:
         return pa.array([to] * len(topics), pa.string())
     names = pc.dictionary_encode(topics).combine_chunks()
@@ -298,7 +308,7 @@ def _renamed(topics: Any, to: str) -> Any:
     return pa.array(targets, pa.string()).take(names.indices)
 
 
-def _cut(rows: Any, pace: Pace) -> Iterator[Any]:
+def _cut(rows: Any, pace: ReplayPace) -> Iterator[Any]:
     """Rows in pieces of one batch each."""
     ends = np.cumsum(pc.binary_length(rows["value"]).to_numpy().astype(np.int64))
     times = rows["time"].fill_null(0).to_numpy()
@@ -319,7 +329,7 @@ def _cut(rows: Any, pace: Pace) -> Iterator[Any]:
 class _Clock:
     """Says when the next batch is due."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: ReplayPace) -> None:
         self._pace = pace
         self._began: float | None = None
         self._first = 0  # the time of the first row

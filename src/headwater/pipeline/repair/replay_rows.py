@@ -1,4 +1,4 @@
-"""What a replay publishes: records of the log, or rows of a table, in their order.
+"""The rows of a replay: records of the log, or rows of a table, in their order.
 
 Every row has a position that never changes: its offset, or in a table without offsets its number in
 the version of the table that is replayed. So a range of positions always has the same rows.
@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from headwater.errors import HeadwaterError
 from headwater.filters import RegexFilter
 from headwater.flight.requests import HEADERS, READ_SCHEMA
-from headwater.pipeline.repair import conditions as where
+from headwater.pipeline.repair import conditions
 from headwater.pipeline.tables.stored import StoredTable, dataset_of, files_of
-from headwater.spark.flight_client import Broker, Selection
+from headwater.spark.flight_client import FlightClient, RecordSelection
 
 LOG = "log"
 #: About so much of the log, or of the files of a table, is in memory at a time.
@@ -32,7 +32,7 @@ _OFFSETS = ("offset", "_offset")
 _TOPICS = ("topic", "_topic")
 _TIMES = ("timestamp", "_timestamp")
 
-#: What a window has. `time` is in microseconds since 1970.
+#: The columns of a window. `time` is in microseconds since 1970.
 ROWS = pa.schema(
     [
         ("position", pa.int64()),
@@ -45,7 +45,7 @@ ROWS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RowWindow:
     """The rows with positions before `end` that come next."""
 
     end: int
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplayOrder:
     """Which rows to replay, fixed when a replay is started."""
 
     source: str  # "log", or the name of a table
@@ -66,17 +66,17 @@ class Order:
     until: int | None = None
 
 
-class Rows(Protocol):
-    def windows(self, start: int) -> Iterator[Window]:
+class RowSource(Protocol):
+    def windows(self, start: int) -> Iterator[RowWindow]:
         """All rows from a position on, in their order."""
 
 
-def rows_of(order: Order, tables: Path, broker: Broker) -> Rows:
+def rows_of(order: ReplayOrder, tables: Path, broker: FlightClient) -> RowSource:
     if order.source == LOG:
         return LogRows(order, broker)
     path = tables / order.source
     delta = _delta(path, order.version)
-    columns = Columns.of(pa.schema(delta.schema()))
+    columns = ReplayColumns.of(pa.schema(delta.schema()))
     kind = OffsetRows if columns.offset else NumberedRows
     return kind(order, delta, path, columns)
 
@@ -87,17 +87,17 @@ def _delta(path: Path, version: int | None) -> DeltaTable:
 
 
 class LogRows:
-    def __init__(self, order: Order, broker: Broker) -> None:
+    def __init__(self, order: ReplayOrder, broker: FlightClient) -> None:
         self._order, self._broker = order, broker
-        self._selection = Selection(pattern=order.topic, headers=True)
-        self._condition = where.parse(order.where, READ_SCHEMA) if order.where else None
+        self._selection = RecordSelection(pattern=order.topic, headers=True)
+        self._condition = conditions.parse(order.where, READ_SCHEMA) if order.where else None
 
-    def windows(self, start: int) -> Iterator[Window]:
+    def windows(self, start: int) -> Iterator[RowWindow]:
         while start < self._order.end:
             ahead = min(start + _LOOK_AHEAD, self._order.end)
             end = self._broker.split(start, ahead, WINDOW_BYTES)[0][1]
             batches = list(self._broker.read(self._selection, start, end))
-            yield Window(end, self._rows(pa.Table.from_batches(batches, READ_SCHEMA)))
+            yield RowWindow(end, self._rows(pa.Table.from_batches(batches, READ_SCHEMA)))
             start = end
 
     def _rows(self, found: Any) -> Any:
@@ -109,17 +109,17 @@ class LogRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """What the columns of a table are to a replay. None: there is no such column."""
+class ReplayColumns:
+    """The columns of a table that a replay uses. None: there is no such column."""
 
     names: Sequence[str]
     offset: str | None
     topic: str | None
     time: str | None
-    whole: bool  # a row has the record as it was, not what became of it
+    whole: bool  # rows have the whole record, not typed fields
 
     @classmethod
-    def of(cls, schema: Any) -> "Columns":
+    def of(cls, schema: Any) -> "ReplayColumns":
         stamps = [each.name for each in schema if pa.types.is_timestamp(each.type)]
         return cls(
             schema.names,
@@ -135,9 +135,11 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 class TableRows:
-    """What is the same for tables with and without offsets."""
+    """The rows of a table, with or without offsets."""
 
-    def __init__(self, order: Order, delta: DeltaTable, path: Path, columns: Columns) -> None:
+    def __init__(
+        self, order: ReplayOrder, delta: DeltaTable, path: Path, columns: ReplayColumns
+    ) -> None:
         self._order, self._columns, self._delta = order, columns, delta
         self._dataset: Any = dataset_of(delta, path)
         self._matches = RegexFilter.parse(order.topic).matches if order.topic else None
@@ -145,14 +147,14 @@ class TableRows:
 
     def _combined(self) -> Any:
         """All conditions as one expression; None: every row."""
-        order, conditions = self._order, []
+        order, wanted = self._order, []
         if order.where:
-            conditions.append(where.parse(order.where, self._dataset.schema))
+            wanted.append(conditions.parse(order.where, self._dataset.schema))
         for moment, compare in ((order.since, pc.greater_equal), (order.until, pc.less)):
             if moment is not None:
-                conditions.append(compare(pc.field(self._time()), self._moment(moment)))
+                wanted.append(compare(pc.field(self._time()), self._moment(moment)))
         combined = None
-        for each in conditions:
+        for each in wanted:
             combined = each if combined is None else combined & each
         return combined
 
@@ -189,7 +191,7 @@ class TableRows:
 class OffsetRows(TableRows):
     """Of a table whose rows come from the log, by offset."""
 
-    def windows(self, start: int) -> Iterator[Window]:
+    def windows(self, start: int) -> Iterator[RowWindow]:
         name = self._columns.offset
         step = self._step()
         while start < self._order.end:
@@ -198,7 +200,7 @@ class OffsetRows(TableRows):
             if self._condition is not None:
                 wanted = wanted & self._condition
             found = self._dataset.to_table(filter=wanted).sort_by(name)
-            yield Window(end, self._rows(found, found[name]))
+            yield RowWindow(end, self._rows(found, found[name]))
             start = end
 
     def _step(self) -> int:
@@ -211,14 +213,14 @@ class OffsetRows(TableRows):
 class NumberedRows(TableRows):
     """Of a table that is only known by its rows: a small one, such as those of gold."""
 
-    def windows(self, start: int) -> Iterator[Window]:
+    def windows(self, start: int) -> Iterator[RowWindow]:
         found = self._dataset.to_table(filter=self._condition)
         plain = [each.name for each in found.schema if not pa.types.is_nested(each.type)]
         time = [self._columns.time] if self._columns.time else []
         # Everything is sorted by, so that the order is the same each time.
         found = found.sort_by([(name, "ascending") for name in dict.fromkeys([*time, *plain])])
         positions = pa.array(np.arange(len(found), dtype=np.int64))
-        yield Window(self._order.end, self._rows(found, positions).slice(start))
+        yield RowWindow(self._order.end, self._rows(found, positions).slice(start))
 
 
 def _chunks(column: Any) -> Any:
@@ -229,10 +231,10 @@ def _as_json(found: Any) -> Any:
     """Rows as JSON objects, without the columns that the pipeline added."""
     names = [name for name in found.column_names if not name.startswith("_") and name != "date"]
     rows = found.select(names).to_pylist()
-    return pa.array([json.dumps(row, default=_plain).encode() for row in rows], pa.binary())
+    return pa.array([json.dumps(row, default=_json_value).encode() for row in rows], pa.binary())
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bytes):

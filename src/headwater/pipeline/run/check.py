@@ -1,4 +1,4 @@
-"""A dry run: what is defined, whether it can be analysed, and what flows where."""
+"""A dry run: definitions are loaded and analysed, and no data is touched."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,36 +15,36 @@ from headwater.pipeline.definitions.graph import (
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.project.project import Project
-from headwater.pipeline.run.remote import connected, reason
-from headwater.pipeline.run.runner import opened
+from headwater.pipeline.run.remote import connect, reason
+from headwater.pipeline.run.runner import open_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     lines: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
-def check(project: Project, spark: "SparkSession") -> Report:
-    report = Report([f"{project.name}: broker {project.servers}, storage {project.storage}"])
+def check(project: Project, spark: "SparkSession") -> CheckReport:
+    report = CheckReport([f"{project.name}: broker {project.servers}, storage {project.storage}"])
     try:
-        with opened(spark, project) as (graph, names, _):
-            for node in graph.nodes.values():
-                _check(node, names, report)
-            _check_names(graph, report)
+        graph, names, _ = open_project(spark, project)
+        for node in graph.nodes.values():
+            _check(node, names, report)
+        _check_names(graph, report)
     except Exception as error:
         report.errors.append(describe_error(error))
     return report
 
 
-def check_remotely(project: Project, address: str) -> Report:
-    """The same by a Spark Connect server."""
-    report = Report([f"{project.name}: broker {project.servers}, storage {project.storage}"])
+def check_remotely(project: Project, address: str) -> CheckReport:
+    """A dry run by a Spark Connect server."""
+    report = CheckReport([f"{project.name}: broker {project.servers}, storage {project.storage}"])
     try:
-        with connected(address, project) as server:
+        with connect(address, project) as server:
             report.lines.extend(f"{name} ({kind.value})" for name, kind in server.kinds.items())
             server.check()
     except Exception as error:
@@ -52,7 +52,7 @@ def check_remotely(project: Project, address: str) -> Report:
     return report
 
 
-def _check(node: Node, names: Names, report: Report) -> None:
+def _check(node: Node, names: Names, report: CheckReport) -> None:
     inputs: set[str] = set()
     columns: list[str] = []
     for flow in node.flows:
@@ -76,6 +76,6 @@ def _check(node: Node, names: Names, report: Report) -> None:
     report.lines.extend(f"    {each}" for each in columns)
 
 
-def _check_names(graph: Graph, report: Report) -> None:
+def _check_names(graph: Graph, report: CheckReport) -> None:
     if AUDIT in graph.nodes:
-        report.errors.append(f"a table cannot be called {AUDIT}: that is where batches are noted")
+        report.errors.append(f"a table cannot be called {AUDIT}: the pipeline has a table {AUDIT}")

@@ -1,4 +1,4 @@
-"""How a running pipeline looks: bars on a terminal, JSON lines elsewhere."""
+"""The progress of a running pipeline: bars on a terminal, lines of JSON otherwise."""
 
 import json
 import time
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _COLOURS = {"running": "green", "waiting": "yellow", "done": "green", "failed": "red"}
 _BAR = 16
-#: What changes all the time without anything happening.
+#: Keys that change all the time, also when no rows are written.
 _RESTLESS = ("updated", "rows_per_second")
 
 
 @contextmanager
-def shown(console: "Console") -> Iterator[View]:
+def show_progress(console: "Console") -> Iterator[View]:
     """A view of the state that suits where the output goes."""
     if not console.is_terminal:
-        yield Lines()
+        yield JsonLines()
         return
     from rich.live import Live
 
@@ -30,7 +30,7 @@ def shown(console: "Console") -> Iterator[View]:
         yield lambda state: live.update(picture(state), refresh=True)
 
 
-class Lines:
+class JsonLines:
     """Prints a state as one line of JSON when something has changed."""
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ def table(state: dict[str, Any], now: float | None = None) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("table", "state", "", "rows", "lag", "rows/s", "last batch"):
         left = name in ("table", "state", "")
-        shown.add_column(name, justify="left" if left else "right", no_wrap=True)
+        lines.add_column(name, justify="left" if left else "right", no_wrap=True)
     for each in state["tables"]:
         bar = ProgressBar(total=1.0, completed=done_part(each, state["log"]), width=_BAR)
-        shown.add_row(
+        lines.add_row(
             each["name"],
             Text(each["state"], style=_COLOURS[each["state"]]),
             bar,
@@ -82,11 +82,11 @@ def table(state: dict[str, Any], now: float | None = None) -> "Table":
             f"{each['rows_per_second']:,.0f}",
             _ago(each["last_batch"], now or time.time()),
         )
-    return shown
+    return lines
 
 
 def done_part(table: dict[str, Any], log: dict[str, int] | None) -> float:
-    """How much of what there is to read was read, from 0 to 1."""
+    """The part of the available records that was read, from 0 to 1."""
     if table["lag"] is None or log is None:
         return 1.0 if table["state"] == "done" else 0.0
     if table["offset"] is None:

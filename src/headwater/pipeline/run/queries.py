@@ -1,4 +1,4 @@
-"""Streaming queries: one per flow, or one for several tables that tasks write directly.
+"""Streaming queries: one per flow, or one for several tables whose files the tasks write.
 
 A query is started, watched and started again. Its micro-batches are written to its tables exactly
 once, by the id that Spark keeps in the checkpoint and the number of the batch; after each table a
@@ -28,11 +28,10 @@ from headwater.pipeline.definitions.graph import (
 )
 from headwater.pipeline.definitions.names import Names
 from headwater.pipeline.project.paths import AUDIT
-from headwater.pipeline.run.state import State, now
-from headwater.pipeline.tables.commit_result import Written
-from headwater.pipeline.tables.delta import Table
+from headwater.pipeline.run.state import PipelineState, now
+from headwater.pipeline.tables.delta import CommitResult, Table
 from headwater.pipeline.tables.store import TableStore
-from headwater.pipeline.taskfiles.declare import Direct
+from headwater.pipeline.taskfiles.declare import TaskFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,12 +60,12 @@ _AUDIT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A query that has to run: what it reads and what it fills."""
+    """A query that has to run: its flow, and the tables that it fills."""
 
     name: str
     nodes: tuple[Node, ...]
     flow: Flow
-    direct: Direct | None = None
+    task_files: TaskFiles | None = None
 
     @property
     def tables(self) -> list[str]:
@@ -76,14 +75,14 @@ class Plan:
         return next((n.properties[name] for n in self.nodes if name in n.properties), default)
 
 
-def plans(graph: Graph, directly: bool = True) -> list[Plan]:
-    """The streaming queries of a graph."""
+def plans(graph: Graph, by_tasks: bool = True) -> list[Plan]:
+    """The streaming queries of a graph. `by_tasks`: tasks write files where a table declares it."""
     found: dict[str, Plan] = {}
     for node in graph.of(OutputKind.TABLE, OutputKind.SINK):
-        if directly and node.direct is not None:
-            key = node.direct.key
+        if by_tasks and node.task_files is not None:
+            key = node.task_files.key
             others = found[key].nodes if key in found else ()
-            found[key] = Plan(key, (*others, node), node.flows[0], node.direct)
+            found[key] = Plan(key, (*others, node), node.flows[0], node.task_files)
             continue
         for flow in node.flows:
             name = flow.name if flow.name == node.name else f"{node.name}.{flow.name}"
@@ -95,7 +94,7 @@ class Query:
     """A plan that runs."""
 
     def __init__(
-        self, plan: Plan, names: Names, store: TableStore, checkpoints: Path, state: State
+        self, plan: Plan, names: Names, store: TableStore, checkpoints: Path, state: PipelineState
     ) -> None:
         self.plan = plan
         self._names, self._store, self._state = names, store, state
@@ -106,7 +105,7 @@ class Query:
         self._frame: DataFrame | None = None  # evaluated, but not started yet
         self._error: BaseException | None = None
         self._next: dict[str, int] = {}
-        # Its own: a table that is known is read on from there, and threads do not share one.
+        # Its own: a table keeps the version it has read, and threads cannot share it.
         self._tables = {name: store.table(name) for name in (*plan.tables, AUDIT)}
 
     def start(self, once: bool) -> None:
@@ -121,13 +120,13 @@ class Query:
         self._state.set(self.plan.tables, state="running")
 
     def plan_ahead(self) -> None:
-        """Find out what it reads. Takes a while, so that `start` does not do it again."""
+        """Evaluate the stream to know its inputs; `start` then need not do it again."""
         self._frame = self.evaluate()
 
     def evaluate(self) -> "DataFrame":
-        """The stream, and what it reads."""
-        flow, direct = self.plan.flow, self.plan.direct
-        function = flow.func if direct is None else partial(direct.stream, self._store.directory)
+        """The stream of the query; sets its inputs."""
+        flow, files = self.plan.flow, self.plan.task_files
+        function = flow.func if files is None else partial(files.stream, self._store.directory)
         file = flow.source_code_location.filename
         found = call_definition(Path(file).name, lambda: self._names.evaluate(function))
         self.inputs = found.inputs
@@ -161,8 +160,8 @@ class Query:
         try:
             identity = query_id(self.checkpoint)
             (node, *_) = self.plan.nodes
-            if self.plan.direct is not None:
-                self._commit_files(self.plan.direct, batch, identity, number)
+            if self.plan.task_files is not None:
+                self._commit_files(self.plan.task_files, batch, identity, number)
             elif PUBLISH in node.properties:
                 self._write_and_publish(node, batch, identity, number)
             else:
@@ -172,18 +171,20 @@ class Query:
             self._error = error  # Spark makes many lines of it
             raise
 
-    def _commit_files(self, direct: Direct, batch: "DataFrame", identity: str, number: int) -> None:
-        with direct.taken(batch) as additions:
+    def _commit_files(
+        self, files: TaskFiles, batch: "DataFrame", identity: str, number: int
+    ) -> None:
+        with files.collect(batch) as additions:
             for node in self.plan.nodes:
                 addition = additions[node.name]
                 table = self._tables[node.name]
-                written = table.append_files(addition, identity, number, node.partition_by)
-                self._note(node, identity, number, written)
+                result = table.append_files(addition, identity, number, node.partition_by)
+                self._note(node, identity, number, result)
 
     def _write_and_publish(
         self, node: Node, batch: "DataFrame", identity: str, number: int
     ) -> None:
-        """Without computing it twice."""
+        """Write the rows and publish them, without computing them twice."""
         kept = batch.persist()
         try:
             self._write_table(node, kept, identity, number)
@@ -195,35 +196,35 @@ class Query:
     def _write_table(self, node: Node, rows: "DataFrame", identity: str, number: int) -> None:
         table = self._tables[node.name]
         if node.keys:
-            written = table.upsert(rows, node.keys, identity, number)
+            result = table.upsert(rows, node.keys, identity, number)
         else:
-            written = table.append(rows, identity, number, node.partition_by)
-        self._note(node, identity, number, written)
+            result = table.append(rows, identity, number, node.partition_by)
+        self._note(node, identity, number, result)
 
-    def _note(self, node: Node, identity: str, number: int, written: Written) -> None:
-        self._audit(node, identity, number, written)
-        self._state.wrote(node.name, number, written)
+    def _note(self, node: Node, identity: str, number: int, result: CommitResult) -> None:
+        self._audit(node, identity, number, result)
+        self._state.wrote(node.name, number, result)
 
-    def _audit(self, node: Node, identity: str, number: int, written: Written) -> None:
-        if not written.rows:
+    def _audit(self, node: Node, identity: str, number: int, result: CommitResult) -> None:
+        if not result.rows:
             return
-        rows = [(written.first, written.last, written.rows), *self._gap(node, written)]
+        rows = [(result.first, result.last, result.rows), *self._gap(node, result)]
         audit(self._tables[AUDIT], identity, node.name, number, rows)
 
-    def _gap(self, node: Node, written: Written) -> list[tuple[int, int, int]]:
+    def _gap(self, node: Node, result: CommitResult) -> list[tuple[int, int, int]]:
         """The offsets that were gone before they could be read: a row of the audit without rows."""
-        if COMPLETE not in node.properties or written.first is None or written.last is None:
+        if COMPLETE not in node.properties or result.first is None or result.last is None:
             return []
         if node.name not in self._next:
             self._next[node.name] = next_offset(self._tables[AUDIT], node.name)
         expected = self._next[node.name]
-        self._next[node.name] = written.last + 1
-        if not 0 <= expected < written.first:
+        self._next[node.name] = result.last + 1
+        if not 0 <= expected < result.first:
             return []
-        gap = f"the offsets {expected} to {written.first - 1} were dropped by the log's retention"
+        gap = f"the offsets {expected} to {result.first - 1} were dropped by the log's retention"
         logger.warning("%s: %s before they were read", node.name, gap)
         self._state.set([node.name], gap=gap)
-        return [(expected, written.first - 1, 0)]
+        return [(expected, result.first - 1, 0)]
 
     # Watching
 
@@ -241,7 +242,7 @@ class Query:
         return describe_error(self._error) if self._error is not None else first_line(str(error))
 
     def end_offsets(self) -> list[dict[str, Any]]:
-        """Where its sources were read to."""
+        """The offsets that its sources were read to."""
         progress: Any = None if self.running is None else self.running.lastProgress
         if progress is None:
             return []
@@ -255,7 +256,7 @@ class Query:
 
 
 def query_id(checkpoint: Path) -> str:
-    """How Spark knows a query, also after a restart."""
+    """Spark's id of a query, which a restart does not change."""
     identity: str = json.loads((checkpoint / "metadata").read_text().splitlines()[-1])["id"]
     return identity
 
@@ -290,7 +291,7 @@ _STREAM_FAILED = re.compile(r"^\[STREAM_FAILED\].*?(?:terminated with exception:
 
 
 def first_line(text: str) -> str:
-    """What has gone wrong, of the many lines that Spark says about it."""
+    """The line that names the cause, of the many lines of an error of Spark."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [
         line for line in lines if re.match(r"[\w.]+(Error|Exception|Refusal|Disconnected): ", line)

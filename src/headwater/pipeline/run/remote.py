@@ -1,13 +1,13 @@
 """Runs a project on a Spark Connect server, through Spark's own pipelines.
 
-The definitions are sent to the server, which fills tables of its catalog; here are its events only.
+The definitions are sent to the server, which fills tables of its catalog and sends events back.
 
 Rules that hold here:
 
-- A run reads everything there is and ends. What runs on is one run after another.
+- A run reads everything there is and ends. A continuous pipeline is one run after another.
 - After a run that has failed, the next begins with a new session: the server may have been started
   anew meanwhile, and knows nothing of the old one then. It goes on from the checkpoints.
-- Where the server does not answer, that is said soon. Spark's client would try for ten minutes.
+- A server that does not answer is an error within seconds; Spark's client would try for minutes.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from headwater.pipeline.run import state as states
 from headwater.pipeline.run.queries import first_line
 from headwater.pipeline.run.report import Reporter, View
 from headwater.pipeline.run.runner import FIRST_PAUSE, TRIES, configure, only_runner
-from headwater.pipeline.run.state import Phase, State, TableState, now
-from headwater.spark.flight_client import Broker
+from headwater.pipeline.run.state import Phase, PipelineState, TableState, now
+from headwater.spark.flight_client import FlightClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,15 +61,15 @@ _PHASES: dict[str, Phase] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """What the server says about a flow."""
+class FlowEvent:
+    """An event that the server sends about a flow."""
 
     flow: str
     phase: Phase
     error: str | None = None
 
 
-def event_of(message: str) -> Event | None:
+def event_of(message: str) -> FlowEvent | None:
     """From the sentence that the server sends; None if it is about something else."""
     phase: Phase | None = "failed"
     if (found := _UNRESOLVED.match(message)) is None and (found := _EVENT.match(message)):
@@ -77,12 +77,12 @@ def event_of(message: str) -> Event | None:
     if found is None or phase is None:
         return None
     error = _ERROR.search(message)
-    told = told_shortly(error["error"]) if error and phase == "failed" else None
-    return Event(found["flow"].replace("`", ""), phase, told)
+    told = short_error(error["error"]) if error and phase == "failed" else None
+    return FlowEvent(found["flow"].replace("`", ""), phase, told)
 
 
-def told_shortly(text: str) -> str:
-    """One sentence of what the server has to say about an error."""
+def short_error(text: str) -> str:
+    """The error message of the server, as one sentence."""
     if re.search(r"DATA_SOURCE_NOT_FOUND\].*\bheadwater", text):
         return (
             "the Spark of the server has no format headwater: install headwater[spark] in its "
@@ -92,10 +92,10 @@ def told_shortly(text: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    return str(error) if isinstance(error, HeadwaterError) else told_shortly(str(error))
+    return str(error) if isinstance(error, HeadwaterError) else short_error(str(error))
 
 
-class Server:
+class ConnectServer:
     """A session on the server, and the graph of a project in it."""
 
     def __init__(self, spark: "SparkSession", project: Project) -> None:
@@ -118,7 +118,7 @@ class Server:
         return connect.create_graph(self.spark, project.catalog, project.database, settings)
 
     def _settings(self, project: Project) -> dict[str, str]:
-        """Those that may be set on a server that runs."""
+        """The settings that may be set on a running server."""
         configure(self.spark, project)
         return {
             name: value
@@ -141,7 +141,7 @@ class Server:
         for _ in self.events(None, dry=True):
             pass
 
-    def events(self, refresh: Sequence[str] | None, dry: bool = False) -> Iterator[Event]:
+    def events(self, refresh: Sequence[str] | None, dry: bool = False) -> Iterator[FlowEvent]:
         """One run. `refresh`: tables that are rebuilt; all of them if it is empty."""
         from pyspark.errors import PySparkException
 
@@ -158,7 +158,7 @@ class Server:
         except PySparkException:
             if failed is None or failed.error is None:
                 raise
-            # What was said about the flow says more than what is said about the run.
+            # The error of the flow is more precise than that of the run.
             raise HeadwaterError(f"{unqualified(failed.flow)}: {failed.error}") from None
 
     def rows(self, table: str) -> int:
@@ -172,12 +172,12 @@ class Server:
 
 
 @contextmanager
-def connected(address: str, project: Project) -> Iterator[Server]:
+def connect(address: str, project: Project) -> Iterator[ConnectServer]:
     """The project on the server, as long as this lasts."""
     spark = _session(address, project.name)
     server = None
     try:
-        server = Server(spark, project)
+        server = ConnectServer(spark, project)
         yield server
     finally:
         with contextlib.suppress(Exception):  # the server may be gone
@@ -216,12 +216,12 @@ class RemoteRunner:
         self,
         project: Project,
         address: str,
-        broker: Broker,
+        broker: FlightClient,
         once: bool = False,
         view: View = lambda _: None,
     ) -> None:
         self.project, self.address, self.once, self._view = project, address, once, view
-        self.state = State(project.name, "once" if once else "continuous")
+        self.state = PipelineState(project.name, "once" if once else "continuous")
         self._broker = broker
         self._stopping = threading.Event()
         self._flows: dict[str, str] = {}  # by table; names as the server has them
@@ -245,14 +245,14 @@ class RemoteRunner:
         return not self._failed_tables()
 
     def look(self) -> dict[str, Any]:
-        """The state of now."""
+        """The current state."""
         with contextlib.suppress(HeadwaterError):
             log = self._broker.log()
             self.state.log = {"start": log.start, "end": log.end}
         return self.state.as_dict()
 
     def _run_in_a_session(self, refresh: Sequence[str] | None) -> None:
-        with connected(self.address, self.project) as server:
+        with connect(self.address, self.project) as server:
             while not self._stopping.is_set():
                 self._run_once(server, None if self._runs else refresh)
                 self._runs, self._failures = self._runs + 1, 0
@@ -261,8 +261,8 @@ class RemoteRunner:
                     return
                 server.renew()
 
-    def _run_once(self, server: Server, refresh: Sequence[str] | None) -> None:
-        """In a thread, so that a signal does not have to wait for the server's next word."""
+    def _run_once(self, server: ConnectServer, refresh: Sequence[str] | None) -> None:
+        """In a thread, so that a signal does not have to wait for the server's next event."""
         errors: list[Exception] = []
 
         def follow() -> None:
@@ -281,15 +281,15 @@ class RemoteRunner:
         elif errors:
             raise errors[0]
 
-    def _note(self, event: Event, kinds: dict[str, OutputKind]) -> None:
+    def _note(self, event: FlowEvent, kinds: dict[str, OutputKind]) -> None:
         name = unqualified(event.flow)
         if name not in self._flows:
             self._flows[name] = event.flow
             self.state.add(TableState(name, kinds.get(name, OutputKind.TABLE).value, name))
         self.state.set([name], state=event.phase, error=event.error)
 
-    def _count(self, server: Server) -> None:
-        """How many rows each table has now."""
+    def _count(self, server: ConnectServer) -> None:
+        """Count the rows of each table."""
         started = time.monotonic()
         if started < self._count_at and not self.once:
             return
@@ -302,7 +302,7 @@ class RemoteRunner:
         self._count_at = time.monotonic() + took / _COUNTING_SHARE
 
     def _failed(self, error: Exception) -> None:
-        """Wait a while, and longer each time; or give up, as with what has never run at all."""
+        """Pause, longer each time. Give up after five failures, or if no run has ever succeeded."""
         why = reason(error)
         self._failures += 1
         if not self._runs or self._failures >= TRIES:

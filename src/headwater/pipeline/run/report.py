@@ -1,6 +1,6 @@
-"""Tells others how a pipeline is doing: once a second, to a file, to the broker, and to a view.
+"""Reports the state of a pipeline once a second: to a file, to the broker, and to a view.
 
-The broker keeps the last report for its console. Without a broker nothing is lost but that.
+The broker keeps the last report for its console. Without a broker, only the console lacks it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.care.background import Background
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.run import state as states
-from headwater.spark.flight_client import Broker
+from headwater.spark.flight_client import FlightClient
 
 EVERY = 1.0
 #: Shows a state to a person, or prints it.
@@ -20,12 +20,12 @@ View = Callable[[dict[str, Any]], None]
 
 
 class Reporter(Background):
-    """A thread that looks at the state, as long as this lasts."""
+    """A thread that reports the state as long as the `with` lasts."""
 
-    join_seconds = 30.0  # for its last word, which says how everything has ended
+    join_seconds = 30.0  # for the last report, which says how everything has ended
 
     def __init__(
-        self, project: Project, broker: Broker, look: Callable[[], dict[str, Any]], view: View
+        self, project: Project, broker: FlightClient, look: Callable[[], dict[str, Any]], view: View
     ) -> None:
         self._project, self._look, self._view = project, look, view
         # A report that does not arrive is not worth waiting for.
@@ -38,7 +38,7 @@ class Reporter(Background):
         self._tell()
 
     def _tell(self) -> None:
-        with contextlib.suppress(Exception):  # it only says how the others do
+        with contextlib.suppress(Exception):  # a report that fails must not stop the pipeline
             state = self._look()
             states.save(self._project.state, state)
             self._view(state)

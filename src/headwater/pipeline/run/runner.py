@@ -2,9 +2,9 @@
 
 Rules that hold here:
 
-- One query that fails does not stop the others. It is started again after a while, five times; then
-  it is left alone, and said to have failed.
-- Nothing is kept in memory that a restart would need: tables, checkpoints and the audit say it all.
+- A query that fails does not stop the others. It is started again after a pause, five times; then
+  its tables are reported as failed.
+- A restart needs nothing from memory: tables, checkpoints and the audit table have all of it.
 - One runner per project: a second one is refused.
 """
 
@@ -33,7 +33,7 @@ from headwater.pipeline.publish import broker_of
 from headwater.pipeline.run import state as states
 from headwater.pipeline.run.queries import Query, plans
 from headwater.pipeline.run.report import Reporter, View
-from headwater.pipeline.run.state import State, TableState
+from headwater.pipeline.run.state import PipelineState, TableState
 from headwater.pipeline.run.views import Views
 from headwater.pipeline.tables.delta_source import TableReader
 from headwater.pipeline.tables.store import TableStore
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 TRIES = 5
 FIRST_PAUSE = 1.0  # seconds before a query is started again; doubles each time
 # A broker that is away comes back, and so does a machine that is too busy to start a process: a
-# pipeline that runs on waits for them as long as it takes; one that is to end, some minutes.
+# continuous run waits for them as long as it takes; a run with --once, some minutes.
 _PASSING = ("no broker answers", "Python worker failed to connect back")
 _PATIENT_TRIES = 10
 _LONGEST_PAUSE = 30.0
@@ -60,7 +60,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "5s",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Otherwise a query without news waits, and one with news waits for it.
+    # Otherwise a query without new records waits, and the others wait for it.
     "spark.sql.streaming.noDataProgressEventInterval": "10000",
 }
 
@@ -92,8 +92,7 @@ def only_runner(project: Project) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Names, TableStore]]:
+def open_project(spark: "SparkSession", project: Project) -> tuple[Graph, Names, TableStore]:
     """The definitions of a project, its names and its tables."""
     configure(spark, project)
     store = TableStore(spark, project.tables, project.setting("format", "delta-rs"))
@@ -101,10 +100,10 @@ def opened(spark: "SparkSession", project: Project) -> Iterator[tuple[Graph, Nam
     if not files:
         raise HeadwaterError(f"there are no definitions in {project.root}: {project.includes}")
     graph = load(project.root, files, spark)
-    yield graph, Names(spark, graph, store), store
+    return graph, Names(spark, graph, store), store
 
 
-class Watched:
+class SupervisedQuery:
     """A query, and how often it has failed."""
 
     def __init__(self, query: Query) -> None:
@@ -125,9 +124,9 @@ class Runner:
         view: View = lambda _: None,
     ) -> None:
         self.project, self.spark, self.once, self._view = project, spark, once, view
-        self.state = State(project.name, "once" if once else "continuous")
+        self.state = PipelineState(project.name, "once" if once else "continuous")
         self._stopping = threading.Event()
-        self._watched: list[Watched] = []
+        self._watched: list[SupervisedQuery] = []
         self._broker = broker_of_project(spark, project)
         self._log: tuple[float, Any] = (0.0, None)
 
@@ -138,7 +137,8 @@ class Runner:
         """Run until everything is read, or until `stop`. Returns whether all went well.
 
         `refresh`: tables that are rebuilt from the start; all of them if it is empty."""
-        with only_runner(self.project), opened(self.spark, self.project) as (graph, names, store):
+        with only_runner(self.project):
+            graph, names, store = open_project(self.spark, self.project)
             with ExitStack() as stack:
                 self._prepare(graph, names, store)
                 if refresh is not None:
@@ -161,9 +161,9 @@ class Runner:
     def _prepare(self, graph: Graph, names: Names, store: TableStore) -> None:
         made = [
             Query(plan, names, store, self.project.checkpoints, self.state)
-            for plan in plans(graph, directly=store.ours)
+            for plan in plans(graph, by_tasks=store.ours)
         ]
-        self._watched = [Watched(query) for query in made]
+        self._watched = [SupervisedQuery(query) for query in made]
         self._views = Views(graph, names, store, self.state, self.project.state, self._log_end)
         for query in made:
             for node in query.plan.nodes:
@@ -205,12 +205,12 @@ class Runner:
             self._look_after(self._watched)
 
     def _refresh_views(self) -> None:
-        """In a thread of its own: a view may take long, and queries have to be looked after."""
+        """In a thread of its own, because a view may take long while queries need supervision."""
         while not self._stopping.wait(_LOOK_SECONDS):
             self._views.refresh()
 
     def _catch_up(self) -> None:
-        """Everything there is: what reads the log first, then what reads its tables."""
+        """Read everything there is: queries of the log first, then those of its tables."""
         left = [each for each in self._watched if self._planned(each)]
         while left and not self._stopping.is_set():
             wave = self._ready(left)
@@ -224,7 +224,7 @@ class Runner:
             done = [name for name in self._views.names if self.state.get(name).state != "failed"]
             self.state.set(done, state="done")
 
-    def _planned(self, watched: Watched) -> bool:
+    def _planned(self, watched: SupervisedQuery) -> bool:
         try:
             watched.query.plan_ahead()
         except Exception as error:  # a definition that is wrong does not get better
@@ -232,13 +232,13 @@ class Runner:
             self._failed(watched, describe_error(error))
         return not watched.ended
 
-    def _ready(self, left: list[Watched]) -> list[Watched]:
-        """Those that read no table which is still to be filled."""
+    def _ready(self, left: list[SupervisedQuery]) -> list[SupervisedQuery]:
+        """The queries that read no table which is still to be filled."""
         coming = {name for each in left for name in each.query.plan.tables}
         ready = [each for each in left if not each.query.inputs & coming]
         return ready or left
 
-    def _start(self, wave: list[Watched]) -> None:
+    def _start(self, wave: list[SupervisedQuery]) -> None:
         for watched in wave:
             if self._stopping.is_set():
                 return
@@ -257,7 +257,7 @@ class Runner:
             if self._stopping.wait(_GLANCE_SECONDS):
                 return
 
-    def _look_after(self, wave: list[Watched]) -> None:
+    def _look_after(self, wave: list[SupervisedQuery]) -> None:
         for watched in wave:
             if watched.ended:
                 continue
@@ -270,7 +270,7 @@ class Runner:
             elif watched.query.batches:
                 watched.failures = 0
 
-    def _ended(self, watched: Watched) -> None:
+    def _ended(self, watched: SupervisedQuery) -> None:
         error = watched.query.failure()
         if error is not None:
             self._failed(watched, error)
@@ -280,7 +280,7 @@ class Runner:
         elif not self._stopping.is_set():
             self._failed(watched, "it was stopped")
 
-    def _failed(self, watched: Watched, why: str) -> None:
+    def _failed(self, watched: SupervisedQuery, why: str) -> None:
         watched.failures += 1
         tables = watched.query.plan.tables
         batch = self.state.get(tables[0]).batch
@@ -314,10 +314,10 @@ class Runner:
         with contextlib.suppress(Exception):
             self.spark.sparkContext.cancelAllJobs()  # those of views
 
-    # For those who look
+    # The state, for reports
 
     def look(self) -> dict[str, Any]:
-        """The state of now."""
+        """The current state."""
         with contextlib.suppress(HeadwaterError):
             log = self._broker.log()
             self._log = (time.monotonic(), log)
@@ -350,7 +350,7 @@ class Runner:
 
 @contextmanager
 def _alive() -> Iterator[None]:
-    """Spark's Java may be killed, or run out of memory; there is no going on then."""
+    """Turn the end of Spark's Java process, after which nothing can go on, into one sentence."""
     try:
         yield
     except (Py4JNetworkError, ConnectionError):

@@ -1,4 +1,4 @@
-"""What a running pipeline knows of itself: one state per table, for everyone who asks.
+"""The state of a running pipeline, table by table.
 
 It is shown on a terminal, printed as JSON, written to state/status.json and posted to the broker.
 """
@@ -10,9 +10,11 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headwater.pipeline.tables.commit_result import Written
+if TYPE_CHECKING:
+    from headwater.pipeline.tables.delta import CommitResult
+
 
 Phase = Literal["running", "waiting", "done", "failed"]
 #: Over how many seconds a rate is taken.
@@ -35,7 +37,7 @@ class TableState:
     rows_per_second: float = 0.0
     #: Behind the last offset of the log that was read for it.
     offset: int | None = None
-    #: How many records it is behind the log, or rows behind the table that it reads.
+    #: The number of records behind the log, or of rows behind the table that it reads.
     lag: int | None = None
     batch: int | None = None
     last_batch: int | None = None
@@ -60,8 +62,8 @@ class _Rate:
         return sum(rows for _, rows in self.written) / _RATE_SECONDS
 
 
-class State:
-    """Any thread may use it."""
+class PipelineState:
+    """The state of all tables of a pipeline. Any thread may use it."""
 
     def __init__(self, name: str, mode: Literal["continuous", "once"]) -> None:
         self.name, self.mode, self.started = name, mode, now()
@@ -75,13 +77,13 @@ class State:
             self._tables[table.name] = table
             self._rates[table.name] = _Rate()
 
-    def wrote(self, name: str, batch: int, written: Written, replaced: bool = False) -> None:
+    def wrote(self, name: str, batch: int, result: "CommitResult", replaced: bool = False) -> None:
         with self._lock:
             table = self._tables[name]
             table.batch, table.last_batch, table.error = batch, now(), None
-            if not written.repeated:
-                table.rows = written.rows if replaced else table.rows + written.rows
-                self._rates[name].add(written.rows)
+            if not result.repeated:
+                table.rows = result.rows if replaced else table.rows + result.rows
+                self._rates[name].add(result.rows)
 
     def set(self, names: list[str], **changes: Any) -> None:
         with self._lock:

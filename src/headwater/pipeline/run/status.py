@@ -1,4 +1,4 @@
-"""How the tables of a project are, whether it runs or not."""
+"""The status of a project, running or not: the last reported state, with rows counted now."""
 
 import fcntl
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.run import state as states
 from headwater.pipeline.run.state import TableState, now
-from headwater.pipeline.tables.spark_parquet import PlainTable
+from headwater.pipeline.tables.spark_parquet import SparkParquetTable
 from headwater.pipeline.tables.stored import StoredTable
 
 
@@ -25,9 +25,9 @@ def is_running(project: Project) -> bool:
     return False
 
 
-def _tables(project: Project) -> list[StoredTable | PlainTable]:
+def _tables(project: Project) -> list[StoredTable | SparkParquetTable]:
     places = sorted(project.tables.iterdir()) if project.tables.is_dir() else []
-    plain = [table for place in places if (table := PlainTable(place)).exists]
+    plain = [table for place in places if (table := SparkParquetTable(place)).exists]
     return [*tables_of(project), *plain]
 
 

@@ -1,4 +1,4 @@
-"""Materialized views: computed anew when what they read has changed."""
+"""Materialized views: computed again when a table that they read has changed."""
 
 import json
 import time
@@ -13,8 +13,8 @@ from headwater.pipeline.definitions.graph import (
     describe_error,
 )
 from headwater.pipeline.definitions.names import Names
-from headwater.pipeline.run.state import State
-from headwater.pipeline.tables.commit_result import Written
+from headwater.pipeline.run.state import PipelineState
+from headwater.pipeline.tables.delta import CommitResult
 from headwater.pipeline.tables.store import TableStore
 from headwater.units import parse_duration
 
@@ -41,7 +41,7 @@ class Views:
         graph: Graph,
         names: Names,
         store: TableStore,
-        state: State,
+        state: PipelineState,
         directory: Path,
         log_end: Callable[[], int],
     ) -> None:
@@ -57,7 +57,7 @@ class Views:
         return [node.name for node in self._nodes]
 
     def forget(self, names: list[str]) -> None:
-        """They have to be computed anew, whatever has changed."""
+        """Compute these views again, even if nothing has changed."""
         for name in names:
             self._seen.pop(name, None)
 
@@ -92,13 +92,13 @@ class Views:
         else:
             writer = found.frame.write.format(self._store.format).mode("overwrite")
             writer.partitionBy(*node.partition_by).save(str(self._store.path(node.name)))
-            written = Written()
+            written = CommitResult()
         self._state.wrote(node.name, (self._state.get(node.name).batch or 0) + 1, written, True)
         self._seen[node.name] = versions
         self._save()
 
     def _versions(self, inputs: frozenset[str]) -> Versions:
-        """What a view was made from. The log counts only for one that reads no table."""
+        """The versions of the tables that a view reads; of the log if it reads no table."""
         tables = {name: self._store.version(name) for name in sorted(inputs)}
         return tables or {"": self._log_end()}
 

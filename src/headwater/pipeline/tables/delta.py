@@ -1,18 +1,18 @@
-"""Tables on disk: Delta, written by tasks of Spark and committed once by the driver.
+"""Delta tables: files are written by tasks of Spark and committed by the driver, each batch once.
 
-    <table>/_delta_log/          what the table consists of, version by version
+    <table>/_delta_log/          the versions of the table: which files each consists of
     <table>/date=…/*.parquet     its rows
-    <table>/_staging/<attempt>/  what a batch has written so far; nobody reads it
+    <table>/_staging/<attempt>/  files that are not committed; nobody reads them
 
-How a batch gets in, exactly once:
+A batch is added exactly once:
 
 1. A batch that is not newer than the last one of its query is in the table already.
-2. Tasks write Parquet files to a directory of this attempt.
-3. They are moved to their place, where nobody sees them before
-4. one commit names them all, together with the query and the batch.
+2. Tasks write Parquet files to a staging directory of this attempt.
+3. The driver moves the files to their place in the table, where no reader looks for them yet.
+4. One commit names all files, together with the query and the batch.
 
 A driver that is killed before 4 leaves files that nobody reads; upkeep removes them. One that is
-killed after 4 repeats the batch, which ends at 1. Everything that reads Delta reads these tables.
+killed after 4 repeats the batch, which ends at 1. Every tool that reads Delta reads these tables.
 """
 
 import shutil
@@ -20,20 +20,21 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS, STAGING
-from headwater.pipeline.tables.commit_result import Written
-from headwater.pipeline.tables.parquet import Addition, Staged, survey
+from headwater.pipeline.tables.parquet import Addition, StagedFile, staged_files
 from headwater.pipeline.tables.schemas import delta_schema, same_type
-from headwater.pipeline.tables.stored import StoredTable
+from headwater.pipeline.tables.stored import StoredTable, TableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +44,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CONFIGURATION: Mapping[str, str | None] = {
-    # How long a reader may take that holds on to an old version, a stream that was stopped too.
+    # So long a reader may use an old version, or a stream may be stopped.
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
-#: How Spark writes files. These columns rarely repeat, so a dictionary of them is lost work.
+#: Options of Spark's Parquet writer. Columns that rarely repeat a value need no dictionary.
 _WRITING = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",
@@ -65,12 +66,64 @@ _SETTINGS = {
 _COMMIT_TRIES = 10
 
 
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The rows and files that a batch has added to a table. `repeated`: an earlier attempt
+    has added them, and nothing was committed now."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    repeated: bool = False
+    #: The smallest and the largest of `offset` or `_offset`, where there is such a column.
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def of_staged(cls, staged: Sequence[StagedFile]) -> "CommitResult":
+        """The result of committing these files."""
+        names = [(each, name) for each in staged for name in OFFSETS if name in each.low]
+        return cls(
+            rows=sum(each.rows for each in staged),
+            bytes=sum(each.bytes for each in staged),
+            files=len(staged),
+            first=min((int(each.low[name]) for each, name in names), default=None),  # type: ignore[arg-type]
+            last=max((int(each.high[name]) for each, name in names), default=None),  # type: ignore[arg-type]
+        )
+
+    @classmethod
+    def of_committed(cls, files: Sequence[TableFile]) -> "CommitResult":
+        """The result of a batch whose files were in the table already."""
+
+        def known(bound: str) -> list[int]:
+            values = (each.stats[bound].get(name) for each in files for name in OFFSETS)
+            return [value for value in values if value is not None]
+
+        return cls(
+            rows=sum(each.rows for each in files),
+            bytes=sum(each.bytes for each in files),
+            files=len(files),
+            repeated=True,
+            first=min(known("min"), default=None),
+            last=max(known("max"), default=None),
+        )
+
+    @classmethod
+    def of_rows(cls, rows: Any, files: int) -> "CommitResult":
+        """The result of committing a pyarrow.Table."""
+        name = next((each for each in OFFSETS if each in rows.column_names), None)
+        bounds = {"min": None, "max": None}
+        if name is not None:
+            bounds = pc.min_max(rows.column(name)).as_py()
+        return cls(len(rows), rows.nbytes, files, False, bounds["min"], bounds["max"])
+
+
 class Table(StoredTable):
     """A Delta table that is written to. It need not exist yet: the first batch makes it."""
 
     def append(
         self, frame: "DataFrame", query: str, batch: int, partition_by: Sequence[str] = ()
-    ) -> Written:
+    ) -> CommitResult:
         """Add the rows of a batch, once. Columns that the table lacks are added to it."""
         if self._has(query, batch):
             return self._repeated(query, batch)
@@ -79,35 +132,35 @@ class Table(StoredTable):
 
     def append_files(
         self, addition: Addition, query: str, batch: int, partition_by: Sequence[str] = ()
-    ) -> Written:
-        """The same for rows that are in files already, which are moved into the table."""
+    ) -> CommitResult:
+        """Add a batch whose rows are in files already, once. The files move into the table."""
         if self._has(query, batch):
             return self._repeated(query, batch)
         return self._added(addition.files, addition.schema, query, batch, partition_by)
 
     def _added(
         self,
-        staged: Sequence[Staged],
+        staged: Sequence[StagedFile],
         schema: "StructType",
         query: str,
         batch: int,
         partition_by: Sequence[str],
-    ) -> Written:
+    ) -> CommitResult:
         if not staged and self.exists:
-            return Written()
+            return CommitResult()
         with lock_of(self.path):
             self._prepare(schema, partition_by)
-            if staged:  # otherwise it is there from now on, for those who look at it
+            if staged:  # a batch without rows still makes the table, for those who read it
                 adds = self._move(staged, _label(query, batch))
                 self._commit(adds, "append", _once(query, batch))
-        return Written.of_staged(staged)
+        return CommitResult.of_staged(staged)
 
-    def append_arrow(self, rows: Any, query: str, batch: int) -> Written:
-        """The same for a few rows that are here already (a pyarrow.Table)."""
+    def append_arrow(self, rows: Any, query: str, batch: int) -> CommitResult:
+        """Add a batch of a few rows (a pyarrow.Table), once."""
         with lock_of(self.path):
             if self._has(query, batch):
-                return Written(repeated=True)
-            retried(
+                return CommitResult(repeated=True)
+            with_retries(
                 lambda: write_deltalake(
                     str(self.path),
                     rows,
@@ -117,21 +170,23 @@ class Table(StoredTable):
                     commit_properties=_once(query, batch),
                 )
             )
-        return Written.of_rows(rows, files=1)
+        return CommitResult.of_rows(rows, files=1)
 
-    def upsert(self, frame: "DataFrame", keys: Sequence[str], query: str, batch: int) -> Written:
-        """Rows replace those with the same keys; the others are added. For tables of modest size:
-        the rows of the batch come to the driver."""
+    def upsert(
+        self, frame: "DataFrame", keys: Sequence[str], query: str, batch: int
+    ) -> CommitResult:
+        """Replace the rows that have the keys of new ones, and add the others. For tables of modest
+        size: the rows of the batch come to the driver."""
         if self._has(query, batch):
-            return Written(repeated=True)
+            return CommitResult(repeated=True)
         rows = _last_of_each(frame.toArrow(), keys)
         if not len(rows) and self.exists:
-            return Written()
+            return CommitResult()
         same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
         with lock_of(self.path):
             self._prepare(frame.schema, ())
             if not len(rows):
-                return Written()
+                return CommitResult()
 
             def merge() -> dict[str, Any]:
                 merger = self.delta().merge(
@@ -139,10 +194,10 @@ class Table(StoredTable):
                 )
                 return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
-            files = retried(merge)["num_target_files_added"]
-        return Written.of_rows(rows, files)
+            files = with_retries(merge)["num_target_files_added"]
+        return CommitResult.of_rows(rows, files)
 
-    def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> Written:
+    def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> CommitResult:
         """Replace all rows, and the columns if they are others now, in one step."""
         with self._staged(frame, partition_by) as staged, lock_of(self.path):
             if self.exists and self.partition_columns != list(partition_by):
@@ -151,7 +206,7 @@ class Table(StoredTable):
                 self._create(frame.schema, partition_by)
             adds = self._move(staged, _label("overwrite", self.version))
             self._commit(adds, "overwrite", None, delta_schema(frame.schema))
-        return Written.of_staged(staged)
+        return CommitResult.of_staged(staged)
 
     def drop(self) -> None:
         """Remove the table and its files."""
@@ -164,15 +219,18 @@ class Table(StoredTable):
         last = self.last_batch(query)
         return last is not None and batch <= last
 
-    def _repeated(self, query: str, batch: int) -> Written:
-        """What a batch had written, as far as its files are still as they were."""
+    def _repeated(self, query: str, batch: int) -> CommitResult:
+        """The result of a batch that is in the table, from those of its files that upkeep has not
+        compacted."""
         label = _label(query, batch)
         files = [each for each in self.files() if each.path.name.startswith(label)]
-        return Written.of_files(files)
+        return CommitResult.of_committed(files)
 
     @contextmanager
-    def _staged(self, frame: "DataFrame", partition_by: Sequence[str]) -> "Iterator[list[Staged]]":
-        """The files of a frame, which are gone at the end unless they were moved."""
+    def _staged(
+        self, frame: "DataFrame", partition_by: Sequence[str]
+    ) -> "Iterator[list[StagedFile]]":
+        """Write a frame to staged files. Those that were not moved into the table are deleted."""
         place = self.path / STAGING / uuid.uuid4().hex
         try:
             for name, value in _SETTINGS.items():
@@ -181,12 +239,12 @@ class Table(StoredTable):
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
             writer.parquet(str(place))
-            yield list(survey(place))
+            yield list(staged_files(place))
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _move(self, staged: Sequence[Staged], label: str) -> list[Any]:
-        """Put files in their place in the table; nobody sees them before they are committed."""
+    def _move(self, staged: Sequence[StagedFile], label: str) -> list[Any]:
+        """Move files to their place in the table; readers see them after the commit."""
         adds, attempt = [], uuid.uuid4().hex[:8]
         for number, each in enumerate(staged):
             name = f"{label}{attempt}-{number}.zstd.parquet"
@@ -213,7 +271,7 @@ class Table(StoredTable):
         new = [each.name for each in schema if each.name not in known]
         if new:
             fields = [each for each in delta_schema(schema).fields if each.name in new]
-            retried(lambda: self.delta().alter.add_columns(fields))
+            with_retries(lambda: self.delta().alter.add_columns(fields))
 
     def _create(self, schema: "StructType", partition_by: Sequence[str]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -238,11 +296,11 @@ class Table(StoredTable):
                 adds, mode, schema or delta.schema(), columns, commit_properties=once
             )
 
-        retried(commit)
+        with_retries(commit)
 
 
-def retried(commit: Callable[[], T]) -> T:
-    """Do something that may find that another process has just changed the table."""
+def with_retries(commit: Callable[[], T]) -> T:
+    """Commit, and try again if another process has changed the table meanwhile."""
     for _ in range(_COMMIT_TRIES - 1):
         try:
             return commit()
@@ -251,11 +309,13 @@ def retried(commit: Callable[[], T]) -> T:
     return commit()
 
 
+#: For the whole process on purpose: each query and upkeep have a `Table` of their own, and all of
+#: them take turns on the one directory.
 _locks: dict[Path, threading.RLock] = {}
 
 
 def lock_of(path: Path) -> threading.RLock:
-    """Queries and upkeep of one process take turns on a table, instead of failing by turns."""
+    """The lock of a table. Without it, two commits of one process would make each other fail."""
     return _locks.setdefault(path, threading.RLock())
 
 
@@ -264,7 +324,7 @@ def _once(query: str, batch: int) -> CommitProperties:
 
 
 def _label(query: str, batch: int) -> str:
-    """How names of files begin, so that those of a batch can be found again."""
+    """The beginning of the names of a batch's files, by which they are found again."""
     return f"{sha256(query.encode()).hexdigest()[:8]}-{batch}-"
 
 

@@ -6,8 +6,8 @@ A position says which file comes next:
     {"index": 0, "snapshot": false, "version": 8}   file 0 of those that version 8 has added
 
 A stream begins with all files of the version that is there, the oldest records first, and goes on
-with what later versions add. A version that only rearranges rows, or deletes old ones, adds none.
-A table whose rows are replaced is no stream, and that is said.
+with the files that later versions add. A version that only rearranges rows, or deletes old ones,
+adds none. A table whose rows are replaced cannot be a stream: reading it raises an error.
 """
 
 import json
@@ -35,29 +35,29 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import OFFSETS
-from headwater.pipeline.tables.stored import File, files_of
+from headwater.pipeline.tables.stored import TableFile, files_of
 from headwater.spark.arrow_schemas import arrow_schema
 
 NAME = "headwater_table"
-#: How many rows a micro-batch has, unless one file has more.
+#: The most rows in a micro-batch, unless one file has more.
 MOST_ROWS = 2_000_000
 # A task is worth starting for so many rows.
 _TASK_ROWS = 250_000
 _READ_ROWS = 65_536
-#: What moves or deletes rows, but adds none.
+#: Operations that move or delete rows, but add none.
 _REARRANGED = {"OPTIMIZE", "DELETE", "VACUUM START", "VACUUM END"}
 
 Offset = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class TablePosition:
     version: int
     index: int
     snapshot: bool
 
     @classmethod
-    def of(cls, offset: Offset) -> "Position":
+    def of(cls, offset: Offset) -> "TablePosition":
         return cls(offset["version"], offset["index"], offset["snapshot"])
 
     def offset(self) -> Offset:
@@ -65,14 +65,14 @@ class Position:
 
 
 #: Nothing was read yet, and it is not known which version will be the first.
-_BEGINNING = Position(-1, 0, True)
+_BEGINNING = TablePosition(-1, 0, True)
 
 
 @dataclass
-class Files(InputPartition):
-    """What one task reads."""
+class TableFiles(InputPartition):
+    """The files that one task reads."""
 
-    files: list[File]
+    files: list[TableFile]
 
 
 class TableSource(DataSource):
@@ -104,22 +104,22 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         version = min(self._version(), self._target)
         most = math.inf if isinstance(limit, ReadAllAvailable) else self._most_rows
-        return self._after(Position.of(start), int(version), most).offset()
+        return self._after(TablePosition.of(start), int(version), most).offset()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        files = list(self._between(Position.of(start), Position.of(end)))
-        return [Files(part) for part in _parts(files)] if files else []
+        files = list(self._between(TablePosition.of(start), TablePosition.of(end)))
+        return [TableFiles(part) for part in _parts(files)] if files else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of some files, as record batches. Runs in a task."""
-        if isinstance(partition, Files):
+        if isinstance(partition, TableFiles):
             wanted = arrow_schema(self._schema)
             for file in partition.files:
                 yield from _rows_of(file, wanted)
 
     def pending(self, start: Offset) -> int:
-        """How many rows are behind a position."""
-        rows, at = 0, Position.of(start)
+        """The number of rows behind a position."""
+        rows, at = 0, TablePosition.of(start)
         while (end := self._after(at, self._version(), math.inf)) != at:
             rows += sum(file.rows for file in self._between(at, end))
             at = end
@@ -132,21 +132,21 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = (self._path / "_delta_log").glob("*.json")
         return max((int(each.stem) for each in log if each.stem.isdigit()), default=-1)
 
-    def _after(self, at: Position, version: int, most: float) -> Position:
-        """Where a micro-batch ends that begins at `at`."""
+    def _after(self, at: TablePosition, version: int, most: float) -> TablePosition:
+        """The end of the micro-batch that begins at `at`."""
         if version < 0:
             return at
         if at == _BEGINNING:
-            at = Position(version, 0, True)
+            at = TablePosition(version, 0, True)
             return _within(self._snapshot(version), at, most) or _BEGINNING
         if at.snapshot:
             within = _within(self._snapshot(at.version)[at.index :], at, most)
             if within is not None:
                 return within
-            at = Position(at.version + 1, 0, False)
+            at = TablePosition(at.version + 1, 0, False)
         return self._after_commits(at, version, most)
 
-    def _after_commits(self, at: Position, version: int, most: float) -> Position:
+    def _after_commits(self, at: TablePosition, version: int, most: float) -> TablePosition:
         end, rows = at, 0
         for number in range(at.version, version + 1):
             added = commit_files(self._path, number)
@@ -154,12 +154,16 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for index, file in enumerate(added[skipped:], skipped):
                 rows += file.rows
                 last = index + 1 == len(added)
-                end = Position(number + 1, 0, False) if last else Position(number, index + 1, False)
+                end = (
+                    TablePosition(number + 1, 0, False)
+                    if last
+                    else TablePosition(number, index + 1, False)
+                )
                 if rows >= most:
                     return end
         return end
 
-    def _between(self, start: Position, end: Position) -> Iterator[File]:
+    def _between(self, start: TablePosition, end: TablePosition) -> Iterator[TableFile]:
         if end == _BEGINNING:  # the first micro-batch of a stream may well be empty
             return
         if end.snapshot:
@@ -167,7 +171,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._snapshot(end.version)[first : end.index]
             return
         if start.snapshot:  # all of it was read, or it would not have ended behind it
-            start = Position(start.version + 1, 0, False)
+            start = TablePosition(start.version + 1, 0, False)
         for number in range(start.version, end.version + 1):
             if number == end.version and not end.index:
                 return
@@ -175,25 +179,25 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = start.index if number == start.version else 0
             yield from added[first : end.index if number == end.version else None]
 
-    def _snapshot(self, version: int) -> list[File]:
+    def _snapshot(self, version: int) -> list[TableFile]:
         """All files of a version, those with the oldest records first."""
         return snapshot_files(self._path, version)
 
 
 @lru_cache(maxsize=8)
-def snapshot_files(path: Path, version: int) -> list[File]:
+def snapshot_files(path: Path, version: int) -> list[TableFile]:
     return sorted(files_of(DeltaTable(str(path), version=version), path), key=_age)
 
 
 @lru_cache(maxsize=4096)
-def commit_files(path: Path, version: int) -> list[File]:
+def commit_files(path: Path, version: int) -> list[TableFile]:
     """The files with new rows that a version has added."""
     try:
         text = (path / "_delta_log" / f"{version:020}.json").read_text()
     except FileNotFoundError:
         raise HeadwaterError(
-            f"version {version} of the table {path.name} is no longer known: this stream was away "
-            "for too long. Rebuild its table with `headwater pipeline run --full-refresh`"
+            f"version {version} of the table {path.name} is no longer known: this stream was "
+            "stopped for too long. Rebuild its table with `headwater pipeline run --full-refresh`"
         ) from None
     actions = [json.loads(line) for line in text.splitlines()]
     info: dict[str, Any] = next(
@@ -210,15 +214,15 @@ def commit_files(path: Path, version: int) -> list[File]:
     return sorted((_added(path, each) for each in new), key=_age)
 
 
-def _added(path: Path, action: dict[str, Any]) -> File:
+def _added(path: Path, action: dict[str, Any]) -> TableFile:
     stats = json.loads(action.get("stats") or "{}")
     bounds = {"min": stats.get("minValues", {}), "max": stats.get("maxValues", {})}
     partition = action.get("partitionValues") or {}
     rows = stats.get("numRecords", 0)
-    return File(path / unquote(action["path"]), rows, partition, bounds, action["size"])
+    return TableFile(path / unquote(action["path"]), rows, partition, bounds, action["size"])
 
 
-def _age(file: File) -> tuple[float, str]:
+def _age(file: TableFile) -> tuple[float, str]:
     """Sorts files by the oldest record in them, as far as that is known."""
     low = file.stats["min"]
     for name in OFFSETS:
@@ -229,21 +233,21 @@ def _age(file: File) -> tuple[float, str]:
     return math.inf, f"{text} {file.path.name}"
 
 
-def _within(files: Sequence[File], at: Position, most: float) -> Position | None:
+def _within(files: Sequence[TableFile], at: TablePosition, most: float) -> TablePosition | None:
     """Behind the next files of a snapshot; None if there are none left."""
     rows, count = 0, 0
     for file in files:
         count, rows = count + 1, rows + file.rows
         if rows >= most:
             break
-    return Position(at.version, at.index + count, True) if count else None
+    return TablePosition(at.version, at.index + count, True) if count else None
 
 
-def _parts(files: Sequence[File]) -> Iterator[list[File]]:
+def _parts(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
     """Files for tasks: as many as there are cores to use, in order."""
     total = sum(file.rows for file in files)
     share = max(_TASK_ROWS, math.ceil(total / max(os.cpu_count() or 1, 1)))
-    part: list[File] = []
+    part: list[TableFile] = []
     rows = 0
     for file in files:
         part.append(file)
@@ -255,12 +259,12 @@ def _parts(files: Sequence[File]) -> Iterator[list[File]]:
         yield part
 
 
-def _rows_of(file: File, wanted: Any) -> Iterator[Any]:
+def _rows_of(file: TableFile, wanted: Any) -> Iterator[Any]:
     try:
         source = pq.ParquetFile(file.path)
     except FileNotFoundError:
         raise HeadwaterError(
-            f"{file.path} is gone: this stream was away for longer than old files are kept. "
+            f"{file.path} is deleted: this stream was stopped for longer than old files are kept. "
             "Rebuild its table with `headwater pipeline run --full-refresh`"
         ) from None
     with source:
@@ -269,7 +273,7 @@ def _rows_of(file: File, wanted: Any) -> Iterator[Any]:
             yield _fitted(batch, file, wanted)
 
 
-def _fitted(batch: Any, file: File, wanted: Any) -> Any:
+def _fitted(batch: Any, file: TableFile, wanted: Any) -> Any:
     """The columns that are wanted, in their order and of their types."""
     columns = []
     for field in wanted:

@@ -1,10 +1,10 @@
-"""Parquet files that tasks have written, and what Delta wants to know of them.
+"""Staged Parquet files: written by tasks, not yet part of a table; and their lines in Delta's log.
 
 A batch is written below a directory of its own, one directory level per partition column:
 
     <staged>/date=2026-01-31/topic_group=shop%2Fold/part-00000-….parquet
 
-Names of directories are escaped (`%2F`). `survey` reads the footers, not the data.
+Names of directories are escaped (`%2F`). Only the footers are read here, not the data.
 """
 
 import json
@@ -39,7 +39,7 @@ Bound = int | float | str | date | datetime | Decimal
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFile:
     """A file that is written, but not part of a table yet."""
 
     path: Path
@@ -61,8 +61,8 @@ class Staged:
         """The line of Delta's log for this file, which then has this name in its folder."""
         stats = {
             "numRecords": self.rows,
-            "minValues": {column: _written(value) for column, value in self.low.items()},
-            "maxValues": {column: _written(value, up=True) for column, value in self.high.items()},
+            "minValues": {column: _bound(value) for column, value in self.low.items()},
+            "maxValues": {column: _bound(value, up=True) for column, value in self.high.items()},
             "nullCount": dict(self.nulls),
         }
         return AddAction(
@@ -77,34 +77,35 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a micro-batch brings to a table: files, and the columns that they have."""
+    """The files that a micro-batch adds to a table, and the columns that they have."""
 
-    files: tuple[Staged, ...]
+    files: tuple[StagedFile, ...]
     schema: "StructType"
 
 
-def survey(staged: Path) -> Iterator[Staged]:
+def staged_files(directory: Path) -> Iterator[StagedFile]:
     """The files below a directory that Spark has written. Those without rows are left out."""
-    for path in sorted(staged.rglob("*.parquet")):
-        file = surveyed(path, path.parent.relative_to(staged))
+    for path in sorted(directory.rglob("*.parquet")):
+        file = read_staged_file(path, path.parent.relative_to(directory))
         if file.rows:
             yield file
 
 
-def surveyed(path: Path, folder: Path) -> Staged:
+def read_staged_file(path: Path, folder: Path) -> StagedFile:
+    """A file as its footer describes it."""
     metadata = pq.read_metadata(path)
     low, high, nulls = _bounds(metadata)
     size, partition = path.stat().st_size, partition_of(folder)
-    return Staged(path, folder, metadata.num_rows, size, partition, low, high, nulls)
+    return StagedFile(path, folder, metadata.num_rows, size, partition, low, high, nulls)
 
 
-#: What deltalake writes when it merges, and pyarrow cannot compare with anything.
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+#: deltalake writes these types when it merges, and pyarrow cannot compare them with anything.
+_USUAL_TYPES = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
-def plain(batch: Any) -> Any:
+def with_usual_types(batch: Any) -> Any:
     """A batch of a file, with texts and bytes of the usual types."""
-    fields = [field.with_type(_PLAIN.get(field.type, field.type)) for field in batch.schema]
+    fields = [field.with_type(_USUAL_TYPES.get(field.type, field.type)) for field in batch.schema]
     return batch.cast(pa.schema(fields))
 
 
@@ -177,8 +178,8 @@ def _leaves(kind: Any) -> int:
     return 1
 
 
-def _written(value: Bound, up: bool = False) -> int | float | str:
-    """As Delta writes it. Times have milliseconds there, so an upper bound is rounded up."""
+def _bound(value: Bound, up: bool = False) -> int | float | str:
+    """A bound as Delta has it. Times have milliseconds there, so an upper bound is rounded up."""
     if isinstance(value, str) and len(value) > MOST_TEXT:
         return value[:MOST_TEXT] + (_BEHIND_ALL if up else "")
     if isinstance(value, float) and not math.isfinite(value):  # JSON has no other numbers

@@ -1,6 +1,6 @@
-"""A table of plain Parquet files, as Spark's own sink writes it: `headwater.format: parquet`.
+"""A table of Parquet files, as Spark's own sink writes it: `headwater.format: parquet`.
 
-<table>/date=…/part-….parquet      rows, and those of micro-batches that were never ended
+<table>/date=…/part-….parquet      rows, also of micro-batches that were never finished
 <table>/_spark_metadata/0, 1, …    which files each micro-batch has added, one JSON per line
 <table>/_spark_metadata/9.compact  the same for all up to this one
 """
@@ -12,19 +12,19 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 
 from headwater.pipeline.tables.parquet import footer_bounds
-from headwater.pipeline.tables.stored import File
+from headwater.pipeline.tables.stored import TableFile
 
 _METADATA = "_spark_metadata"
 _COMPACT = ".compact"
 
 
-class PlainTable:
-    """What an audit wants to know of it, and `status`."""
+class SparkParquetTable:
+    """Such a table, to be read by the audit and by `status`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.exists = path, path.name, (path / _METADATA).is_dir()
 
-    def files(self) -> list[File]:
+    def files(self) -> list[TableFile]:
         """The files that belong to the table."""
         return [_file(Path(unquote(urlparse(each).path))) for each in self._added()]
 
@@ -44,9 +44,9 @@ class PlainTable:
         return [each["path"] for each in lines if each["action"] == "add"]
 
 
-def _file(path: Path) -> File:
+def _file(path: Path) -> TableFile:
     if not path.exists():
-        return File(path, 0, {}, {"min": {}, "max": {}})
+        return TableFile(path, 0, {}, {"min": {}, "max": {}})
     low, high = footer_bounds(path, "offset")
     stats = {"min": {"offset": low}, "max": {"offset": high}}
-    return File(path, pq.read_metadata(path).num_rows, {}, stats, path.stat().st_size)
+    return TableFile(path, pq.read_metadata(path).num_rows, {}, stats, path.stat().st_size)

@@ -1,4 +1,4 @@
-"""A Delta table as it is on disk: what it consists of, and its rows."""
+"""A Delta table as it is on disk: its files and its rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ Wanted = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A part of a table."""
+class TableFile:
+    """A file of a table."""
 
     path: Path
     rows: int
@@ -79,7 +79,7 @@ class StoredTable:
             self._known.update_incremental()
         return self._known
 
-    def files(self) -> list[File]:
+    def files(self) -> list[TableFile]:
         return files_of(self.delta(), self.path)
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
@@ -107,11 +107,11 @@ class StoredTable:
         return self.delta().transaction_version(query) if self.exists else None
 
 
-def files_of(delta: DeltaTable, path: Path) -> list[File]:
+def files_of(delta: DeltaTable, path: Path) -> list[TableFile]:
     """The files of a version of a table."""
     actions = pa.table(delta.get_add_actions(flatten=False)).to_pylist()
     return [
-        File(
+        TableFile(
             path / unquote(each["path"]),
             each["num_records"] or 0,
             each.get("partition") or {},
@@ -127,7 +127,7 @@ def dataset_of(delta: DeltaTable, path: Path) -> Any:
 
     deltalake's own dataset takes a column without bounds in Delta's log for one that has no values,
     and a filter on it then finds nothing. Here the footers of the files say what may be left out.
-    Whoever filters by texts does so with `where.column_of`.
+    Whoever filters by texts does so with `column_of` of repair/conditions.py.
     """
     schema = pa.schema(delta.schema())
     levels = [schema.field(name) for name in delta.metadata().partition_columns]

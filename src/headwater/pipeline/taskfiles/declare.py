@@ -1,14 +1,9 @@
-"""Tables that are written where their rows are made: by the tasks that read the log.
+"""The declaration that tasks write the files of a table, and which table functions have made it."""
 
-A table function is a plain stream, which any runner can run. It may also say, in its attribute
-`direct`, how the same rows become files without passing through Java, which takes several times as
-long as everything else: see direct.py.
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,16 +12,34 @@ if TYPE_CHECKING:
 
     from headwater.pipeline.tables.parquet import Addition
 
+_ATTRIBUTE = "task_files"
 
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """Tables with the same `key` are fed by one streaming query together.
 
-    `stream(tables)` has a row for each file that its tasks have written below the directory of
-    tables. `taken(batch)` says what a micro-batch brings to each table; it is left when all of it
-    is committed, or with the exception that kept it from being so.
-    """
+class TaskFiles(ABC):
+    """Tables whose files are written by the tasks that read the log."""
 
+    #: Tables with the same key are filled by one streaming query.
     key: str
-    stream: "Callable[[Path], DataFrame]"
-    taken: "Callable[[DataFrame], AbstractContextManager[Mapping[str, Addition]]]"
+
+    @abstractmethod
+    def stream(self, tables: "Path") -> "DataFrame":
+        """A stream with one row for each file, which tasks write below the directory of tables."""
+
+    @abstractmethod
+    def collect(self, batch: "DataFrame") -> "AbstractContextManager[Mapping[str, Addition]]":
+        """Run a micro-batch; the context has the files and columns that it adds to each table.
+
+        The caller commits them inside the context. It ends without an exception when all of them
+        are committed; files that are not are deleted either way.
+        """
+
+
+def declare(function: Callable[[], Any], task_files: TaskFiles) -> None:
+    """Declare for a table function that tasks write its files."""
+    setattr(function, _ATTRIBUTE, task_files)
+
+
+def declared(function: Callable[[], Any]) -> TaskFiles | None:
+    """The declaration of a table function; None if it has none."""
+    task_files = getattr(function, _ATTRIBUTE, None)
+    return task_files if isinstance(task_files, TaskFiles) else None

@@ -1,19 +1,13 @@
-"""Rows that are written where they are read.
+"""The task's side: read a part of the log, make rows of it, write them, and name the files.
 
-A task reads a part of the log, makes rows of it with Arrow, writes them as Parquet files into the
-staging directory of their table, and gives Spark one row for each file:
+A task gives Spark one row for each file:
 
-    table     whose rows these are
-    path      the file, below <tables>/<table>/_staging/<attempt>/
-    keys      16 bytes for each row, by which repeats are found; null if the table has no key
-    times     arrival of each row, 8 bytes each; null likewise
-    news      fields that have no column yet, as JSON; then nothing was written, and it has to be
-              done again when they have one
-
-The driver commits the files of a micro-batch, all or none (pieces.py, delta.py). Files of a task
-that was repeated are not among them, and are removed by upkeep.
-
-What is here runs in tasks, each in a process that imports it: it imports no more than it needs.
+    table        the table that the rows belong to
+    path         the file, below <tables>/<table>/_staging/<attempt>/
+    keys         16 bytes for each row, by which repeats are found; null if the table has no key
+    times        the arrival of each row, 8 bytes each; null if the table has no key
+    new_fields   fields that have no column yet, as JSON. The task has written nothing then: the
+                 driver adds the columns, and the micro-batch runs again
 """
 
 import uuid
@@ -29,55 +23,57 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from headwater.pipeline.project.paths import OFFSETS, STAGING
-from headwater.spark.options import Source
+from headwater.spark.options import SourceOptions
 from headwater.spark.source import StreamReader, schema
 
-PIECES = "table string, path string, keys binary, times binary, news string"
-#: The column of 16 bytes by which repeats are found. It is not written.
-DIGEST = "_digest"
-
-_PIECES = pa.schema(
+#: The columns above, as Spark and as Arrow write them.
+FILE_COLUMNS = "table string, path string, keys binary, times binary, new_fields string"
+_FILE_COLUMNS = pa.schema(
     [
         ("table", pa.string()),
         ("path", pa.string()),
         ("keys", pa.binary()),
         ("times", pa.binary()),
-        ("news", pa.string()),
+        ("new_fields", pa.string()),
     ]
 )
-# So much of the log becomes one file, unless it ends before.
+#: The column of 16 bytes by which repeats are found. It is not written to the file.
+DIGEST = "_digest"
+
+# A file holds so much of the log, unless the task's part ends before.
 _FILE_BYTES = 256 * 1024 * 1024
 _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows for a table, made by a task; or news instead."""
+class TaskRows:
+    """Rows that a task has made for a table; or, without rows, the new fields it has found."""
 
     table: str
     rows: Any
     partition_by: tuple[str, ...]
-    news: str | None = None
+    new_fields: str | None = None
 
 
-Make = Callable[[Any], Iterable[Rows]]
+MakeRows = Callable[[Any], Iterable[TaskRows]]
 
 
 class FileReader(StreamReader):
-    """A stream of the log that is a stream of files."""
+    """Reads the log as a stream of files: each task writes the rows that `make_rows` returns."""
 
-    def __init__(self, options: Source, tables: Path, make: Make) -> None:
+    def __init__(self, options: SourceOptions, tables: Path, make_rows: MakeRows) -> None:
         super().__init__(options, schema(options))
-        self._tables, self._make = tables, make
+        self._tables, self._make_rows = tables, make_rows
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        for records in gathered(super().read(partition)):
-            for made in self._make(records):
-                yield from _pieces(made, self._tables)
+        for records in gather(super().read(partition)):
+            for rows in self._make_rows(records):
+                for file in _write(rows, self._tables):
+                    yield pa.RecordBatch.from_pylist([file], schema=_FILE_COLUMNS)
 
 
-def gathered(batches: Iterable[Any]) -> Iterator[Any]:
-    """Record batches as tables of a good size."""
+def gather(batches: Iterable[Any]) -> Iterator[Any]:
+    """Record batches, joined to tables of the size of a file."""
     waiting: list[Any] = []
     size = 0
     for batch in batches:
@@ -96,41 +92,39 @@ def dates(stamps: Any) -> Any:
     return days.cast(pa.int32()).cast(pa.date32())
 
 
-def _pieces(made: Rows, tables: Path) -> Iterator[Any]:
-    """Write rows, and tell of the files."""
-    if made.news is not None:
-        news = {"table": made.table, "news": made.news}
-        yield pa.RecordBatch.from_pylist([news], schema=_PIECES)
+def _write(rows: TaskRows, tables: Path) -> Iterator[dict[str, Any]]:
+    """Write rows, and yield a row of FILE_COLUMNS for each file."""
+    if rows.new_fields is not None:
+        yield {"table": rows.table, "new_fields": rows.new_fields}
         return
-    for rows, path in written(made, tables):
-        told: dict[str, Any] = {"table": made.table, "path": str(path), **_keys(rows)}
-        yield pa.RecordBatch.from_pylist([told], schema=_PIECES)
+    for part, path in write_files(rows, tables):
+        yield {"table": rows.table, "path": str(path), **_keys(part)}
 
 
-def written(made: Rows, tables: Path) -> Iterator[tuple[Any, Path]]:
-    """Write rows to the staging directory of their table, each partition to a file."""
-    place = tables / made.table / STAGING / uuid.uuid4().hex
-    for rows in _parted(made.rows, made.partition_by):
-        folder = place.joinpath(*_folders(rows, made.partition_by))
+def write_files(rows: TaskRows, tables: Path) -> Iterator[tuple[Any, Path]]:
+    """Write rows to a staging directory of their table, one file for each partition."""
+    attempt = tables / rows.table / STAGING / uuid.uuid4().hex
+    for part in _partitions(rows.rows, rows.partition_by):
+        folder = attempt.joinpath(*_folders(part, rows.partition_by))
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "part.zstd.parquet"
-        write(rows.drop_columns([*made.partition_by, *_own(rows)]), file)
-        yield rows, file
+        write_parquet(part.drop_columns([*rows.partition_by, *_digest_column(part)]), file)
+        yield part, file
 
 
-def _own(rows: Any) -> list[str]:
+def _digest_column(rows: Any) -> list[str]:
     return [DIGEST] if DIGEST in rows.column_names else []
 
 
 def _keys(rows: Any) -> dict[str, bytes]:
-    if not _own(rows):
+    if not _digest_column(rows):
         return {}
     times = rows.column("_timestamp").cast(pa.int64()).to_numpy()
-    return {"keys": packed(rows.column(DIGEST)), "times": times.tobytes()}
+    return {"keys": _digest_bytes(rows.column(DIGEST)), "times": times.tobytes()}
 
 
-def packed(digests: Any) -> bytes:
-    """The bytes of a column of digests, one after the other."""
+def _digest_bytes(digests: Any) -> bytes:
+    """The bytes of a column of digests, one digest after the other."""
     size, parts = digests.type.byte_width, []
     for each in digests.chunks:
         content = each.buffers()[1]
@@ -138,7 +132,7 @@ def packed(digests: Any) -> bytes:
     return b"".join(parts)
 
 
-def _parted(rows: Any, partition_by: Sequence[str]) -> Iterator[Any]:
+def _partitions(rows: Any, partition_by: Sequence[str]) -> Iterator[Any]:
     """Rows by partition. Mostly there is one."""
     if not len(rows):
         return
@@ -147,7 +141,7 @@ def _parted(rows: Any, partition_by: Sequence[str]) -> Iterator[Any]:
     for value in values:
         part = rows if len(values) == 1 else rows.filter(pc.equal(rows.column(name), value))
         if others:
-            yield from _parted(part, others)
+            yield from _partitions(part, others)
         else:
             yield part
 
@@ -156,13 +150,14 @@ def _folders(rows: Any, partition_by: Sequence[str]) -> list[str]:
     return [f"{name}={quote(str(rows.column(name)[0]), safe='')}" for name in partition_by]
 
 
-def write(rows: Any, file: Path) -> None:
-    plain = {"value", *OFFSETS}  # these rarely repeat, so a dictionary of them is lost work
+def write_parquet(rows: Any, file: Path) -> None:
+    # These columns rarely repeat a value, so building a dictionary of them is lost work.
+    without_dictionary = {"value", *OFFSETS}
     pq.write_table(
         rows,
         file,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in rows.column_names if name not in plain],
+        use_dictionary=[name for name in rows.column_names if name not in without_dictionary],
         write_statistics=[name for name in rows.column_names if name != "value"],
     )

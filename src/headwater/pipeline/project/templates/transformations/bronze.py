@@ -12,6 +12,6 @@ from headwater.pipeline import bronze as source
         # "headwater.retention": "90d",
     },
 )
-@source.direct  # leave it out if you change what is returned
+@source.direct  # the tasks that read the log write the files; remove it if you change the rows
 def bronze():
     return source.frame()

@@ -1,4 +1,4 @@
-"""Silver: what fits a contract in contracts/ becomes typed rows; the rest goes to quarantine."""
+"""Silver: records that fit a contract become typed rows; the others go to quarantine."""
 
 from headwater.pipeline import contracts
 

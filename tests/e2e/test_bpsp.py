@@ -4,6 +4,8 @@ import os
 import time
 from contextlib import closing
 
+import pytest
+
 from headwater.protocols import bpsp, psmb
 from tests.e2e.process import BpspWire, BrokerProcess, eventually
 
@@ -18,6 +20,7 @@ def test_info_comes_first_and_once(broker: BrokerProcess) -> None:
     wire.close()
 
 
+@pytest.mark.both_loops
 def test_a_message_carries_its_subscription_its_topic_and_its_headers(
     broker: BrokerProcess,
 ) -> None:
@@ -88,6 +91,7 @@ def test_an_own_message_comes_back_only_on_request(broker: BrokerProcess) -> Non
     assert wire.frame()[2] == b"echoed"
 
 
+@pytest.mark.both_loops
 def test_answers_keep_the_order_of_the_requests(broker: BrokerProcess) -> None:
     wire = broker.bpsp()
     for number in range(200):

@@ -11,6 +11,7 @@ from headwater.protocols import psmb
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
 
 
+@pytest.mark.both_loops
 def test_a_message_reaches_a_subscriber_byte_for_byte(broker: BrokerProcess) -> None:
     subscriber = broker.subscriber("sensors/.*")
     publisher = broker.publisher("sensors/a")
@@ -25,6 +26,7 @@ def test_patterns_match_the_whole_topic(broker: BrokerProcess) -> None:
     subscriber.expect_messages(b"yes")
 
 
+@pytest.mark.both_loops
 def test_ten_thousand_messages_of_all_sizes_stay_in_order(broker: BrokerProcess) -> None:
     payloads = [os.urandom(size % 700) for size in range(10_000)] + [os.urandom(3_000_000)]
     subscriber = broker.subscriber("t")
@@ -74,6 +76,7 @@ def test_history_moves_on_proof_and_not_on_writing(broker: BrokerProcess) -> Non
     assert second.message() == b"2"
 
 
+@pytest.mark.both_loops
 def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
     publisher = broker.publisher("t")
     publisher.messages(b"1")
@@ -114,6 +117,7 @@ def test_a_message_over_the_limit_ends_the_connection_before_it_arrives(
     assert broker.memory() - before < 16 << 20
 
 
+@pytest.mark.both_loops
 def test_stopping_says_bye_and_exits_cleanly(broker: BrokerProcess) -> None:
     wires = [broker.publisher("t"), broker.subscriber("t"), broker.subscriber("t", identity=1)]
     started = time.monotonic()

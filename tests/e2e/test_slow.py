@@ -6,6 +6,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from headwater.control import call
 from headwater.protocols import bpsp, psmb
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
@@ -37,6 +39,7 @@ def test_one_that_never_reads_costs_a_buffer(broker: BrokerProcess) -> None:
     stalled.close()
 
 
+@pytest.mark.both_loops
 def test_one_that_reads_late_gets_everything_in_order(broker: BrokerProcess) -> None:
     late, latest = broker.subscriber("flood"), broker.bpsp()
     latest.subscribe("flood")

@@ -20,8 +20,6 @@ from headwater.spark.flight_client import Broker
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 #: So long it may take until Spark has started and written, where others use the machine as well.
 PATIENCE = 240.0
 
@@ -104,6 +102,8 @@ def running(project: Path) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.smoke
+@pytest.mark.spark_process
 @pytest.mark.timeout(400)
 def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> None:
     made = headwater("init", "mine", cwd=tmp_path)
@@ -132,6 +132,8 @@ def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> 
     assert offsets(project) == list(range(1010))
 
 
+@pytest.mark.torture
+@pytest.mark.spark_process
 @pytest.mark.timeout(900)
 def test_killed_at_any_point_there_are_no_gaps_and_no_repeats(
     tmp_path: Path, feeder: Feeder

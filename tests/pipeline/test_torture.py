@@ -6,7 +6,7 @@ import pytest
 
 from torture import pipeline
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.torture, pytest.mark.spark_process]
 
 
 @pytest.mark.timeout(1200)

@@ -21,7 +21,7 @@ from tests.flight.client import rows
 from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
 from tests.spark.test_source import failing
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 SCHEMA = "topic string, value string"
 #: The broker's, so small that a test can go over it.
@@ -52,6 +52,7 @@ def headers(stand: Stand, topic: str) -> list[dict[str, str]]:
 # Batch
 
 
+@pytest.mark.smoke
 def test_rows_become_messages(stand: Stand) -> None:
     frame = stand.frame(
         "topic string, value string, headers map<string,string>, other int",
@@ -297,6 +298,7 @@ def replay(checkpoint: Path) -> int:
     return int(last.name)
 
 
+@pytest.mark.smoke
 def test_a_stream_is_written_once(stand: Stand) -> None:
     """Through restarts from the checkpoint, and when a batch is repeated after its commit."""
     frame = stand.stream(subscribe="t", includeHeaders=True, maxOffsetsPerTrigger=40)

@@ -27,7 +27,7 @@ from headwater.spark.source import BatchReader, Range, StreamReader, _edges
 from tests.e2e.process import BrokerProcess, eventually, held_port
 from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered, ordered, values
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 TLS = Path(__file__).parent.parent / "e2e" / "tls"
 ALL = {"subscribePattern": ".*"}
@@ -69,6 +69,7 @@ def nobody() -> Iterator[str]:
 # Batch
 
 
+@pytest.mark.smoke
 def test_a_batch_is_the_log(stand: Stand) -> None:
     stand.publish("a/x", *numbered(0, 100), colour="blue")
     stand.append("a/y", *numbered(100, 5000))
@@ -407,6 +408,7 @@ def of(progress: Any, what: str) -> list[int]:
     return [json.loads(each["sources"][0][what])["offset"] for each in progress]
 
 
+@pytest.mark.smoke
 def test_a_stream_in_steps_with_its_lag(stand: Stand) -> None:
     stand.append("t", *numbered(0, 250))
     frame = stand.stream(maxOffsetsPerTrigger=100, **ALL).select("value", "topic")

@@ -21,8 +21,6 @@ from tests.spark.conftest import numbered
 
 __all__ = ["feeder"]
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 #: `copy` is a stream over a table that is compacted; every other row of `aged` is ten days old.
 DEFINITIONS = (
     BRONZE.replace('"true"}', '"true", "headwater.trigger": "0 seconds"}')
@@ -82,6 +80,7 @@ def test_on_a_schedule_nobody_notices(workbench: Workbench) -> None:
     assert report.well and report.records == sent
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(900)
 def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(

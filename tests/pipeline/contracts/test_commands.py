@@ -25,8 +25,6 @@ from headwater.pipeline.contracts.reading import parse
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 CONTRACT = """
 name: orders
 topics: orders/.*

@@ -21,7 +21,7 @@ from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 from torture.driver import Driver
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark_process
 
 TOPIC = "shop/orders"
 FIT, BROKEN, GOOD = 120_000, 60_000, 1_000

@@ -208,6 +208,7 @@ replay.run(Pace.parse(sys.argv[3]))
 """
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("source", ["log", "bronze"])
 def test_a_replay_that_is_killed_goes_on(place: Place, source: str) -> None:

@@ -23,7 +23,7 @@ from tests.pipeline.test_commands import BRONZE, Feeder, feeder, headwater, make
 
 __all__ = ["feeder"]
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark_process
 
 RUN = [sys.executable, "-m", "headwater", "pipeline", "run"]
 COPY = """

@@ -25,7 +25,7 @@ from tests.pipeline.test_commands import make_project as make_small_project
 
 __all__ = ["feeder"]
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STARTING_SECONDS = 180
 STARTED = re.compile(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)")
@@ -103,6 +103,7 @@ def last_state(printed: str) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in state["tables"]}
 
 
+@pytest.mark.spark_process
 def test_a_server_fills_the_tables_and_goes_on(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_server_fills_the_tables_and_goes_on(
     assert connect.offsets() == list(range(150))
 
 
+@pytest.mark.spark_process
 def test_it_runs_again_and_again_until_it_is_stopped(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -156,6 +158,7 @@ def test_it_runs_again_and_again_until_it_is_stopped(
     assert (running.returncode, said) == (0, "")
 
 
+@pytest.mark.spark_process
 def test_what_is_wrong_is_said_in_one_line(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_server_without_headwater_is_told_what_to_do() -> None:
     assert told.endswith("install headwater[spark] in its Python and in that of its executors")
 
 
+@pytest.mark.spark_process
 def test_executors_of_a_cluster_fill_the_tables(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(
         tmp_path / "shop", feeder.servers, "contracts.py", "examples.py", "gold.py"

@@ -14,7 +14,7 @@ from tests.pipeline.conftest import BRONZE, Workbench
 from tests.pipeline.test_commands import headwater
 from tests.spark.conftest import numbered
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture

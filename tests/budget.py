@@ -12,8 +12,8 @@ Scripts that are run again because a library took them down (tests/pipeline/scri
 here as well: a few are the library's fault, many would be ours.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Generator, Mapping
 
 import pytest
 
@@ -47,7 +47,7 @@ class Reporter:
     """In the process that runs a test: adds what the process that reports has to know."""
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         global _retries
         report = yield
         if _retries:
@@ -61,14 +61,16 @@ class Budget:
 
     def __init__(self, minutes: Mapping[str, float]) -> None:
         self._minutes = minutes
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._retries = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         markers = [name for name in COSTLY if name in report.keywords] or [OTHER]
         for name in markers:
             self._seconds[name] += report.duration
-        self._retries += sum(number for name, number in report.user_properties if name == _RETRIES)
+        for name, value in report.user_properties:
+            if name == _RETRIES and isinstance(value, int):
+                self._retries += value
 
     def complaints(self) -> list[str]:
         found = [

@@ -246,16 +246,6 @@ class Wire:
                 data += chunk
         return bytes(data)
 
-    def silent(self, seconds: float = 0.2) -> bool:
-        """Nothing comes for so long."""
-        self.socket.settimeout(seconds)
-        try:
-            return self.socket.recv(1, socket.MSG_PEEK) is None
-        except TimeoutError:
-            return True
-        finally:
-            self.socket.settimeout(PATIENCE)
-
     def close(self) -> None:
         self.socket.close()
 

@@ -2,13 +2,12 @@
 
 import os
 import struct
-import time
 from pathlib import Path
 
 import pytest
 
 from headwater.protocols import psmb
-from tests.e2e.process import PATIENCE, BrokerProcess, eventually
+from tests.e2e.process import BrokerProcess, eventually
 
 
 @pytest.mark.both_loops
@@ -120,10 +119,7 @@ def test_a_message_over_the_limit_ends_the_connection_before_it_arrives(
 @pytest.mark.both_loops
 def test_stopping_says_bye_and_exits_cleanly(broker: BrokerProcess) -> None:
     wires = [broker.publisher("t"), broker.subscriber("t"), broker.subscriber("t", identity=1)]
-    started = time.monotonic()
-    assert broker.stop() == 0
-    # At most 5 s where nobody else is at work. One that waits for its clients waits for ever.
-    assert time.monotonic() - started < PATIENCE / 2
+    assert broker.stop() == 0  # one that waits for its clients waits for ever
     assert [wire.rest() for wire in wires] == [b"BYE"] * 3
     broker.start()
 
@@ -151,7 +147,8 @@ class TestKeepAlive:
             for _ in range(misses + 3):
                 subscriber.expect(b"NOP")
                 subscriber.send(b"NIL")
-            assert publisher.silent(0.1)  # version 1: the passive side sends no NOP
+            publisher.send(b"NOP")
+            publisher.expect(b"NIL")  # and no NOP before it: version 1's passive side sends none
             publisher.messages(b"still here")
             assert subscriber.message() == b"still here"
 

@@ -22,7 +22,7 @@ from headwater.spark.session import (
     _temporary,
     settings,
 )
-from tests.spark.conftest import SPARK_TIMEOUT, Stand
+from tests.spark.conftest import SPARK_TIMEOUT, BrokerStand
 
 pytestmark = SPARK_TIMEOUT
 
@@ -333,9 +333,9 @@ spark.stop()
 
 
 @pytest.mark.spark_process
-def test_a_stream_that_is_stopped_says_nothing(stand: Stand, tmp_path: Path) -> None:
-    stand.append("a", b"1")
-    places = [str(tmp_path / "spark"), stand.servers, str(tmp_path / "checkpoint")]
+def test_a_stream_that_is_stopped_says_nothing(broker_stand: BrokerStand, tmp_path: Path) -> None:
+    broker_stand.append("a", b"1")
+    places = [str(tmp_path / "spark"), broker_stand.servers, str(tmp_path / "checkpoint")]
     result = subprocess.run(
         [sys.executable, "-c", STREAMING, *places],
         capture_output=True,

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from headwater.pipeline.run.remote import Event, event_of, told_shortly
+from tests.cli.here import headwater_here
 from tests.e2e.process import eventually
 from tests.pipeline.run.test_spark_pipelines import CONTRACT, SETTINGS, make_project, rows
 from tests.pipeline.test_commands import BRONZE, Feeder, feeder, offsets
@@ -237,5 +238,5 @@ def test_executors_of_a_cluster_fill_the_tables(tmp_path: Path, feeder: Feeder) 
                 break
     assert ran.returncode == 0 and executors, ran.stderr
     assert offsets(project) == list(range(1000))
-    audited = headwater("audit", cwd=project)
+    audited = headwater_here("pipeline", "audit", cwd=project)
     assert audited.stdout.splitlines()[-1] == "gaps 0, duplicates 0", audited.stderr

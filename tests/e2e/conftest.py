@@ -17,6 +17,16 @@ def loop(request: pytest.FixtureRequest) -> str:
     return str(getattr(request, "param", "uvloop"))
 
 
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """For tests that neither stop it nor mind what others have published; durable subscribers have
+    topics and identities of their own. It must not have logged a traceback."""
+    with BrokerProcess(tmp_path_factory.mktemp("shared") / "data") as running:
+        yield running
+        assert running.stop() == 0
+    assert "Traceback" not in running.log
+
+
 @pytest.fixture
 def broker(loop: str, tmp_path: Path) -> Iterator[BrokerProcess]:
     """A running broker. It must not have logged a traceback."""

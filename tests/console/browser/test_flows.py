@@ -145,13 +145,10 @@ def test_a_topic_is_watched_live_and_paused(page: Page, scene: Scene, watch: Wat
     until_seen(page, scene, "first one")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
-    kept = page.locator("tr.message").count()
     scene.publish(scene.game, "watched", b"while paused")
-    page.wait_for_timeout(600)
-    expect(page.locator("tr.message")).to_have_count(kept)
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     page.get_by_role("button", name="Continue").click()
-    until_seen(page, scene, "after the pause")
+    until_seen(page, scene, "after the pause")  # which came behind the other
     expect(row(page, "while paused")).to_have_count(0)
 
 

@@ -51,6 +51,7 @@ class Project:
     def __init__(self, root: Path, broker: BrokerProcess) -> None:
         self.root = root
         self.client = Client(broker.ports["flight"])
+        self._start = self.client.act("log")["end"]  # before it is what other tests have published
         self._sequence = 0
         (root / "contracts").mkdir(parents=True)
         (root / "contracts" / "orders.yml").write_text(CONTRACT)
@@ -59,12 +60,12 @@ class Project:
     def append(self, topic: str, *values: bytes) -> None:
         self._sequence += 1
         batch = rows(*[(topic, value) for value in values])
-        self.client.put(batch, do="append", producer="tests", sequence=self._sequence)
+        self.client.put(batch, do="append", producer=str(self.root), sequence=self._sequence)
 
     def values(self, topic: str) -> list[bytes]:
         end = self.client.act("log")["end"]
-        found = self.client.read(start=0, end=end, topics=[topic]).column("value").to_pylist()
-        return list(found)
+        found = self.client.read(start=self._start, end=end, topics=[topic])
+        return list(found.column("value").to_pylist())
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
         return headwater_here("pipeline", *command, "--project", str(self.root))
@@ -110,12 +111,23 @@ def _quarantined(first: int, contract: str, records: tuple[tuple[bytes, str], ..
     return pa.table(columns)
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """It has topics of which nothing can be drafted."""
+    place = tmp_path_factory.mktemp("contracts")
+    with BrokerProcess(place / "data") as running:
+        filling = Project(place / "project", running)
+        filling.append("texts", b"one", b"two")
+        filling.append("empty", b"{}")
+        filling.client.close()
+        yield running
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    with BrokerProcess(tmp_path / "data") as broker:
-        made = Project(tmp_path / "project", broker)
-        yield made
-        made.client.close()
+def project(tmp_path: Path, broker: BrokerProcess) -> Iterator[Project]:
+    made = Project(tmp_path / "project", broker)
+    yield made
+    made.client.close()
 
 
 # Drafts
@@ -148,8 +160,6 @@ def test_a_draft_is_printed_or_written_and_nothing_else_is_said(project: Project
 def test_what_cannot_be_drafted_is_one_line(
     project: Project, command: tuple[str, ...], sentence: str
 ) -> None:
-    project.append("texts", b"one", b"two")
-    project.append("empty", b"{}")
     found = project.run("contracts", "infer", *command)
     assert (found.returncode, found.stdout) == (1, "")
     assert found.stderr.startswith("headwater: error: ") and sentence in found.stderr

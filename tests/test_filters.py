@@ -34,13 +34,14 @@ def measure() -> None:
 def least_work(act: Callable[[], object]) -> float:
     """The work of this thread alone, and without what came in between, such as a collection of
     garbage in a process in which many tests have run."""
-    taken, measured = [], []
-    for _ in range(TRIES):
-        for done, what in ((taken, act), (measured, measure)):
-            start = time.thread_time()
-            what()
-            done.append(time.thread_time() - start)
-    return min(taken) / min(measured)
+    taken = [(_seconds(act), _seconds(measure)) for _ in range(TRIES)]
+    return min(mine for mine, _ in taken) / min(measured for _, measured in taken)
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    start = time.thread_time()
+    act()
+    return time.thread_time() - start
 
 
 def defined(text: str, topic: str) -> bool:

@@ -19,15 +19,20 @@ import pytest
 
 #: In the order in which they are begun.
 COSTLY = ("spark", "spark_process", "torture", "browser", "bench")
+#: Seconds: a bound for what hangs. A busy machine takes minutes for what is done in seconds otherwise,
+#: and Spark is started within the time of the first test that needs it.
+TIMEOUT = 600
 #: The fixture of the shared Spark: whoever uses it, directly or not, is costly by that.
 SHARED_SPARK = "spark"
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Add the markers and groups that follow from what a test uses."""
+    """Add the markers, groups and bounds that follow from what a test uses."""
     for item in items:
         if SHARED_SPARK in getattr(item, "fixturenames", ()):
             item.add_marker(SHARED_SPARK)
+        if markers_of(item) & set(COSTLY) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
         group = group_of(item)
         if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))

@@ -25,7 +25,7 @@ def run(
         input=typed,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         cwd=directory,
         env=environment,
     )

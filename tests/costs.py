@@ -19,8 +19,8 @@ import pytest
 
 #: In the order in which they are begun.
 COSTLY = ("spark", "spark_process", "torture", "browser", "bench")
-#: Seconds: a bound for what hangs. A busy machine takes minutes for what is done in seconds otherwise,
-#: and Spark is started within the time of the first test that needs it.
+#: Seconds: a bound for what hangs. A busy machine takes minutes for what is done in seconds
+#: otherwise, and Spark is started within the time of the first test that needs it.
 TIMEOUT = 600
 #: The fixture of the shared Spark: whoever uses it, directly or not, is costly by that.
 SHARED_SPARK = "spark"

@@ -8,7 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
 from headwater.spark import sink
@@ -23,14 +32,27 @@ from tests.spark.test_source import failing
 pytestmark = SPARK_TIMEOUT
 
 SCHEMA = "topic string, value string"
+TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+    "array<string>": ArrayType(StringType()),
+}
 #: The broker's, so small that a test can go over it.
 LIMIT = 1000
 
 
 def writer(stand: BrokerStand, columns: str = SCHEMA, **options: str) -> BatchWriter:
-    schema = StructType.fromDDL(columns)
-    assert isinstance(schema, StructType)
-    return BatchWriter(parse(Sink, {"servers": stand.servers} | options), schema, overwrite=False)
+    options = {"servers": stand.servers} | options
+    return BatchWriter(parse(Sink, options), schema_of(columns), overwrite=False)
+
+
+def schema_of(columns: str) -> StructType:
+    """Spark could read this as well, but only where it runs."""
+    named = [each.split() for each in columns.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in named])
 
 
 def batch(columns: str, *values: tuple[Any, ...]) -> Any:

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +14,9 @@ from deltalake import DeltaTable
 
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
-from tests.pipeline.conftest import Command
+from tests.pipeline.test_commands import headwater
+
+pytestmark = pytest.mark.spark_process
 
 LARGEST = 16 * 1024 * 1024
 DEEP = 100_000
@@ -125,18 +129,33 @@ def table(project: Path, name: str, *columns: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(1200)
-def test_nothing_stops_a_pipeline(tmp_path: Path, source: Source, warm: Command) -> None:
+def test_nothing_stops_a_pipeline(tmp_path: Path, source: Source) -> None:
     expected = {source.append(TOPIC, value): rule for value, rule in POISON.values()}
     names = dict(enumerate(POISON))
     large = source.append("large/a", padded(LARGEST))
     for _ in range(3):  # and it goes on behind them
         expected[source.append(TOPIC, order(order_id=str(len(source.sent))))] = "silver"
-    assert warm("init", "mine", cwd=tmp_path).returncode == 0
+    assert headwater("init", "mine", cwd=tmp_path).returncode == 0
     project = tmp_path / "mine"
     (project / "contracts" / "large.yml").write_text(LARGE)
     example = project / "contracts" / "example.yml"  # other tests may have taken long
     example.write_text(example.read_text().replace("lateness: 10m", "lateness: 1d"))
-    ran = warm("run", "--once", "--servers", source.servers, cwd=project)
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "headwater",
+            "pipeline",
+            "run",
+            "--once",
+            "--servers",
+            source.servers,
+        ],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr
     state = json.loads(ran.stdout.splitlines()[-1])
     assert {each["name"]: each["error"] for each in state["tables"] if each["error"]} == {}
@@ -156,5 +175,5 @@ def test_nothing_stops_a_pipeline(tmp_path: Path, source: Source, warm: Command)
     }
     assert wrong == {}
     assert [row["_offset"] for row in table(project, "silver_large", "_offset")] == [large]
-    audited = warm("audit", "--servers", source.servers, cwd=project)
+    audited = headwater("audit", "--servers", source.servers, cwd=project)
     assert audited.stdout.splitlines()[-1] == "gaps 0, duplicates 0", audited.stdout

@@ -23,16 +23,28 @@ pipeline: .venv/spark ## Set up Spark, then turn the broker's topics into tables
 demo: .venv/spark ## Set up, then run a broker, simulated clients and a pipeline to look at
 	@$(BIN)/headwater demo $(ARGS)
 
+# Costly tests have a marker; `make test` takes those of them that are marked smoke (CONTRIBUTING.md).
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+COSTLY := (spark or spark_process or torture or bench or browser)
+
 .PHONY: test
-test: .venv/dev browser ## Set up, then run the tests
-	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+test: .venv/dev browser ## Set up, then run the tests that touch every feature
+	@$(PYTEST) --budget test -m "smoke or not $(COSTLY)" $(ARGS)
+
+.PHONY: test-rest
+test-rest: .venv/dev browser ## Run the tests that `make test` leaves out
+	@$(PYTEST) --budget rest -m "$(COSTLY) and not smoke" $(ARGS)
+
+.PHONY: test-all
+test-all: .venv/dev browser ## Run all tests
+	@$(PYTEST) --budget all $(ARGS)
 
 .PHONY: browser
 browser: ## Install chromium and its font for the tests of the console, where apt-get may
 	@tests/console/browser/install.sh
 
 .PHONY: check
-check: lint types test ## All that CI runs: lint, format, types, tests
+check: lint types test test-rest ## All that CI runs: lint, format, types, all tests
 
 .PHONY: lint
 lint: .venv/dev ## Lint and check the format

@@ -1,10 +1,13 @@
-"""Hypothesis profiles: quick by default, long for `make fuzz` (HYPOTHESIS_PROFILE=fuzz). And what
-fails is named at once: a whole run takes long."""
+"""Hypothesis profiles: quick by default, long for `make fuzz` (HYPOTHESIS_PROFILE=fuzz). What tests
+cost, and may cost (costs.py, budget.py). And what fails is named at once: a whole run takes long.
+"""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import budget, costs
 
 # No deadline: what is slow once, on a busy machine, is no failure. Not derandomized, on CI neither:
 # every run looks at other examples.
@@ -28,8 +31,25 @@ class _AtOnce:
             self._terminal.write(f"\n{report.nodeid}: {report.when} failed\n")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("budgets", "minutes that the tests of a marker may take", type="linelist")
+    parser.addoption("--budget", help="the line of `budgets` that holds for this run")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(budget.Reporter())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):  # in the process that reports
         config.pluginmanager.register(_AtOnce(terminal))
+        chosen = config.getoption("--budget")
+        budgets = budget.parse(config.getini("budgets"))
+        if chosen is not None and chosen not in budgets:
+            raise pytest.UsageError(f"there is no budget {chosen}, only {', '.join(budgets)}")
+        config.pluginmanager.register(budget.Budget(budgets[chosen] if chosen else {}))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    costs.mark(items)
+    items.sort(key=costs.rank)

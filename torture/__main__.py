@@ -2,6 +2,7 @@
 pipelines."""
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,11 +25,15 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=50, help="how often to kill the broker")
     parser.add_argument("--seconds", type=float, default=6.0, help="at most so long between kills")
     options = parser.parse_args()
+    bad = []
     for name in [options.only] if options.only else BY_DEFAULT:
         with tempfile.TemporaryDirectory(prefix="headwater-torture-") as directory:
             started = time.monotonic()
-            print(f"{name}: {TORTURES[name](Path(directory), options.cycles, options.seconds)}")
+            verdict = TORTURES[name](Path(directory), options.cycles, options.seconds)
+            print(f"{name}: {verdict}")
             print(f"took {time.monotonic() - started:.0f} s")
+            bad += [] if verdict.good else [name]
+    sys.exit(f"bad: {', '.join(bad)}" if bad else 0)
 
 
 if __name__ == "__main__":

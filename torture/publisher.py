@@ -20,6 +20,7 @@ class Publisher:
     ) -> None:
         self._broker, self._prefix = broker, prefix
         self._burst, self._pause = burst, pause
+        self.acknowledged = 0
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -28,6 +29,8 @@ class Publisher:
                 wire.socket.settimeout(ANSWER_SECONDS)
                 with contextlib.closing(wire):
                     while not stop.is_set():
-                        wire.messages(*self._burst())
+                        messages = self._burst()
+                        wire.messages(*messages)
+                        self.acknowledged += len(messages)
                         stop.wait(self._pause)
             stop.wait(0.05)

@@ -20,7 +20,7 @@ from bench.wire.websocket import BINARY, framed, masked, payloads_in
 
 # One worker runs them all: the measurements are made once, and not next to each other. This is done
 # within the time of the first test, and a busy machine takes minutes for it.
-pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 OURS = [name for name, contestant in ALL.items() if contestant.family == "headwater"]
 
@@ -44,6 +44,7 @@ def sample(rows: list[Row], scenario: str, case: str, who: str) -> Figures:
     return row.samples[0]
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize(
     ("who", "subscribers"),
     [
@@ -63,6 +64,7 @@ def test_every_subscriber_of_a_stream_is_counted(
     assert 10 < figures[Metric.PEAK] < 2000
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("who", ours(LIVE))
 def test_latency_is_positive_and_ordered(rows: list[Row], who: str) -> None:
     figures = sample(rows, "latency", "one message", who)
@@ -71,12 +73,14 @@ def test_latency_is_positive_and_ordered(rows: list[Row], who: str) -> None:
     assert figures[Metric.RATE] <= 1e6 / figures[Metric.P50] * 2
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("who", ours(DURABLE))
 @pytest.mark.parametrize("case", ["1 with a window", f"{TINY.publishers} × 1 message"])
 def test_acknowledgements_are_counted(rows: list[Row], who: str, case: str) -> None:
     assert sample(rows, "acknowledged", case, who)[Metric.RATE] > 0
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("who", ours(QUEUES))
 @pytest.mark.parametrize("suffix", ["", ", after a restart"])
 @pytest.mark.parametrize("count", TINY.waiting)
@@ -88,12 +92,14 @@ def test_what_waits_in_a_queue_gets_to_a_consumer(
     assert 10 < figures[Metric.PEAK] < 2000
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("who", ours(QUEUES))
 def test_what_a_lost_consumer_held_gets_to_the_next(rows: list[Row], who: str) -> None:
     figures = sample(rows, "queue", "a consumer is lost", who)
     assert 0 < figures[Metric.P50] <= figures[Metric.AGAIN] * 1000
 
 
+@pytest.mark.bench
 def test_reports_say_what_was_measured(rows: list[Row]) -> None:
     verdicts = tuple(target.verdict(Book(rows)) for target in targets(TINY))
     made = report.Report(tuple(rows), verdicts, {"kernel": "any"}, "make bench", quotable=False)

@@ -8,9 +8,10 @@ from bench import console
 from bench.brokers import Yard
 from bench.figures import Figures, Metric
 
-pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.bench
 def test_it_measures_with_and_without_an_audience(tmp_path: Path) -> None:
     found = console.compare(Yard(tmp_path), rounds=1, seconds=0.5)
     assert set(found) == {console.NOBODY, console.WATCHED}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
+from tests.cli.here import headwater_here
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
@@ -36,10 +37,13 @@ class Project:
         write_deltalake(str(self.root / "storage/tables/bronze"), content, mode="append")
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        return headwater_here("pipeline", *command, "--project", str(self.root))
+
+    def run_alone(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        """In a process of its own."""
+        program = [sys.executable, "-m", "headwater", "pipeline"]
         return subprocess.run(
-            [sys.executable, "-m", "headwater", "pipeline", *command, "--project", str(self.root)],
-            capture_output=True,
-            text=True,
+            [*program, *command, "--project", str(self.root)], capture_output=True, text=True
         )
 
 
@@ -51,10 +55,20 @@ def project(tmp_path: Path) -> Iterator[Project]:
         made.client.close()
 
 
+@pytest.fixture(scope="module")
+def empty_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """For commands that change nothing."""
+    place = tmp_path_factory.mktemp("proof")
+    with BrokerProcess(place / "data") as broker:
+        made = Project(place / "project", broker)
+        yield made
+        made.client.close()
+
+
 def test_an_audit_ends_with_what_it_proves(project: Project) -> None:
     project.append(1, *[b"%d" % n for n in range(100)])
     project.fill(0, 90)
-    found = project.run("audit")
+    found = project.run_alone("audit")
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.splitlines()[-1] == "gaps 0, duplicates 0"
     assert "10 records are newer than the last batch of bronze" in found.stdout
@@ -99,8 +113,10 @@ def test_a_replay_by_name(project: Project) -> None:
         (("replay", "--name", "../x"), "a replay's name has letters"),
     ],
 )
-def test_errors_are_one_line(project: Project, command: tuple[str, ...], sentence: str) -> None:
-    found = project.run(*command)
+def test_errors_are_one_line(
+    empty_project: Project, command: tuple[str, ...], sentence: str
+) -> None:
+    found = empty_project.run(*command)
     assert found.returncode == 1
     assert found.stderr.startswith("headwater: error: ") and sentence in found.stderr
     assert len(found.stderr.splitlines()) == 1

@@ -12,8 +12,6 @@ import pytest
 
 from headwater.cli import spark
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NO_SPARK = "import sys; sys.modules['pyspark'] = None; "
 MAIN = "from headwater.cli import main; main()"
 
@@ -27,12 +25,13 @@ def run(
         input=typed,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         cwd=directory,
         env=environment,
     )
 
 
+@pytest.mark.spark_process
 def test_the_shell_has_a_session_and_shows_an_example(tmp_path: Path) -> None:
     typed = "print('version', spark.version, spark.range(7).count())\nquit()\n"
     result = run(

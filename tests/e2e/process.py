@@ -24,7 +24,21 @@ from headwater.registry import REGISTRY
 #: Seconds that anything may take on a machine that has much else to do. A test that passes never
 #: waits for so long.
 PATIENCE = 60.0
-_SERVE = (sys.executable, "-m", "headwater", "serve")
+#: As where it is installed without Spark: Arrow imports pandas if it is there, which the broker has
+#: no use for, and which takes a third of the time to start.
+_PROGRAM = """
+import sys
+
+class WithoutPandas:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, WithoutPandas())
+from headwater.cli import main
+main()
+"""
+_SERVE = (sys.executable, "-c", _PROGRAM, "serve")
 LISTENERS = (*REGISTRY, "any", "flight")
 APP, SECRET = "shop", "a secret of a test, long enough"
 #: An app of Prism and a secret of CrystalConnector, so that clients of all five can connect.
@@ -250,16 +264,6 @@ class Wire:
             while chunk := self.socket.recv(1 << 20):
                 data += chunk
         return bytes(data)
-
-    def silent(self, seconds: float = 0.2) -> bool:
-        """Nothing comes for so long."""
-        self.socket.settimeout(seconds)
-        try:
-            return self.socket.recv(1, socket.MSG_PEEK) is None
-        except TimeoutError:
-            return True
-        finally:
-            self.socket.settimeout(PATIENCE)
 
     def close(self) -> None:
         self.socket.close()

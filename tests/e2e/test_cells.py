@@ -22,6 +22,8 @@ from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess
 
 PROTOCOLS = ("psmb", "bmtp", "prism", "bpsp", "crystal")
 TOPIC = "bmtp/42"  # a name that all of them have
+#: All five protocols on either event loop.
+LOOPS = {"json": "uvloop", "binary": "asyncio"}
 
 TEXT = 'Grüße, 世界: "quoted" \\ back\tslash'.encode()
 JSON = b'{"temperature": 21.50, "tags": ["a", "b"]}'
@@ -68,7 +70,8 @@ def envelope(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, envelope: str) -> Iterator[BrokerProcess]:
     toml = f'{ALL_FIVE}\n[bmtp]\nenvelope = "{envelope}"\n'
-    with BrokerProcess(tmp_path_factory.mktemp("cells") / "data", toml=toml) as running:
+    place = tmp_path_factory.mktemp("cells") / "data"
+    with BrokerProcess(place, toml=toml, HEADWATER_LOOP=LOOPS[envelope]) as running:
         yield running
 
 

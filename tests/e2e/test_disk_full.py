@@ -42,6 +42,7 @@ def _check_refused_and_resumed(broker: BrokerProcess, accepted: list[bytes]) -> 
     assert stored.message() == b"by PSMB"
 
 
+@pytest.mark.both_loops
 def test_a_file_that_cannot_grow(broker: BrokerProcess) -> None:
     """The kernel refuses to let any file of the broker grow: a real error at a real write."""
     bystander = broker.publisher("t")

@@ -2,15 +2,15 @@
 
 import os
 import struct
-import time
 from pathlib import Path
 
 import pytest
 
 from headwater.protocols.psmb import codec as psmb
-from tests.e2e.process import PATIENCE, BrokerProcess, eventually
+from tests.e2e.process import BrokerProcess, eventually
 
 
+@pytest.mark.both_loops
 def test_a_message_reaches_a_subscriber_byte_for_byte(broker: BrokerProcess) -> None:
     subscriber = broker.subscriber("sensors/.*")
     publisher = broker.publisher("sensors/a")
@@ -18,13 +18,14 @@ def test_a_message_reaches_a_subscriber_byte_for_byte(broker: BrokerProcess) -> 
     subscriber.expect(b"MSG\0\0\0\0\0\0\0\x0421.5")
 
 
-def test_patterns_match_the_whole_topic(broker: BrokerProcess) -> None:
-    subscriber = broker.subscriber("sensors")
-    broker.publisher("sensors/a").messages(b"no")
-    broker.publisher("sensors").messages(b"yes")
+def test_patterns_match_the_whole_topic(shared_broker: BrokerProcess) -> None:
+    subscriber = shared_broker.subscriber("sensors")
+    shared_broker.publisher("sensors/a").messages(b"no")
+    shared_broker.publisher("sensors").messages(b"yes")
     subscriber.expect_messages(b"yes")
 
 
+@pytest.mark.both_loops
 def test_ten_thousand_messages_of_all_sizes_stay_in_order(broker: BrokerProcess) -> None:
     payloads = [os.urandom(size % 700) for size in range(10_000)] + [os.urandom(3_000_000)]
     subscriber = broker.subscriber("t")
@@ -32,14 +33,14 @@ def test_ten_thousand_messages_of_all_sizes_stay_in_order(broker: BrokerProcess)
     subscriber.expect(psmb.encode_messages(payloads))
 
 
-def test_nil_answers_a_publishers_nop(broker: BrokerProcess) -> None:
-    publisher = broker.publisher("t")
+def test_nil_answers_a_publishers_nop(shared_broker: BrokerProcess) -> None:
+    publisher = shared_broker.publisher("t")
     publisher.send(b"NOPNOP")
     publisher.expect(b"NILNIL")
 
 
-def test_a_rejected_mode_leaves_room_for_another(broker: BrokerProcess) -> None:
-    wire = broker.psmb()
+def test_a_rejected_mode_leaves_room_for_another(shared_broker: BrokerProcess) -> None:
+    wire = shared_broker.psmb()
     wire.send(psmb.PsmbClientSession.hello() + b"SUB\0\0\0\0(\0" + b"PUB\0" + b"PUBt\0")
     wire.expect(b"OK\0\0\0\0\0" + b"FAILED\0bad pattern: ")
     answer = b""
@@ -49,20 +50,20 @@ def test_a_rejected_mode_leaves_room_for_another(broker: BrokerProcess) -> None:
     wire.messages(b"works")
 
 
-def test_history_begins_with_everything_and_goes_on_live(broker: BrokerProcess) -> None:
-    publisher = broker.publisher("t")
+def test_history_begins_with_everything_and_goes_on_live(shared_broker: BrokerProcess) -> None:
+    publisher = shared_broker.publisher("begins")
     publisher.messages(b"1", b"2")
-    broker.publisher("other").messages(b"not for us")
-    subscriber = broker.subscriber("t", identity=7)
+    shared_broker.publisher("other").messages(b"not for us")
+    subscriber = shared_broker.subscriber("begins", identity=11)
     subscriber.expect_messages(b"1", b"2")
     publisher.messages(b"3")
     subscriber.expect_messages(b"3")
 
 
-def test_history_moves_on_proof_and_not_on_writing(broker: BrokerProcess) -> None:
-    publisher = broker.publisher("t")
+def test_history_moves_on_proof_and_not_on_writing(shared_broker: BrokerProcess) -> None:
+    publisher = shared_broker.publisher("moves")
     publisher.messages(b"1")
-    first = broker.subscriber("t", identity=7)
+    first = shared_broker.subscriber("moves", identity=12)
     first.expect(psmb.encode_messages([b"1"]) + b"NOP")
     first.send(b"NIL")  # the proof for 1
     publisher.messages(b"2")
@@ -70,10 +71,11 @@ def test_history_moves_on_proof_and_not_on_writing(broker: BrokerProcess) -> Non
     first.send(b"NOP")
     first.expect(b"NIL")  # the proof for 1 has certainly been read; for 2 there is none
     first.close()
-    second = broker.subscriber("t", identity=7)
+    second = shared_broker.subscriber("moves", identity=12)
     assert second.message() == b"2"
 
 
+@pytest.mark.both_loops
 def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
     publisher = broker.publisher("t")
     publisher.messages(b"1")
@@ -89,37 +91,38 @@ def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
     assert broker.subscriber("t", identity=2**64 - 1).message() == b"2"
 
 
-def test_a_second_connection_takes_over(broker: BrokerProcess) -> None:
-    first = broker.subscriber("t", identity=7)
-    second = broker.subscriber("t", identity=7)
+def test_a_second_connection_takes_over(shared_broker: BrokerProcess) -> None:
+    first = shared_broker.subscriber("second", identity=13)
+    second = shared_broker.subscriber("second", identity=13)
     assert first.rest() == b"BYE"
-    broker.publisher("t").messages(b"for the second")
+    shared_broker.publisher("second").messages(b"for the second")
     assert second.message() == b"for the second"
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_bye_ends_the_connection(broker: BrokerProcess, version: int) -> None:
-    for wire in (broker.publisher("t", version), broker.subscriber("t", None, version)):
+def test_bye_ends_the_connection(shared_broker: BrokerProcess, version: int) -> None:
+    for wire in (
+        shared_broker.publisher("t", version),
+        shared_broker.subscriber("t", None, version),
+    ):
         wire.send(b"BYE")
         assert wire.rest() == b""
 
 
 def test_a_message_over_the_limit_ends_the_connection_before_it_arrives(
-    broker: BrokerProcess,
+    shared_broker: BrokerProcess,
 ) -> None:
-    publisher = broker.publisher("t")
-    before = broker.memory()
+    publisher = shared_broker.publisher("t")
+    before = shared_broker.memory()
     publisher.send(b"MSG" + struct.pack(">Q", 2**63))
     assert publisher.rest() == b"BYE"
-    assert broker.memory() - before < 16 << 20
+    assert shared_broker.memory() - before < 16 << 20
 
 
+@pytest.mark.both_loops
 def test_stopping_says_bye_and_exits_cleanly(broker: BrokerProcess) -> None:
     wires = [broker.publisher("t"), broker.subscriber("t"), broker.subscriber("t", identity=1)]
-    started = time.monotonic()
-    assert broker.stop() == 0
-    # At most 5 s where nobody else is at work. One that waits for its clients waits for ever.
-    assert time.monotonic() - started < PATIENCE / 2
+    assert broker.stop() == 0  # one that waits for its clients waits for ever
     assert [wire.rest() for wire in wires] == [b"BYE"] * 3
     broker.start()
 
@@ -147,7 +150,8 @@ class TestKeepAlive:
             for _ in range(misses + 3):
                 subscriber.expect(b"NOP")
                 subscriber.send(b"NIL")
-            assert publisher.silent(0.1)  # version 1: the passive side sends no NOP
+            publisher.send(b"NOP")
+            publisher.expect(b"NIL")  # and no NOP before it: version 1's passive side sends none
             publisher.messages(b"still here")
             assert subscriber.message() == b"still here"
 

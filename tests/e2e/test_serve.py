@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -74,10 +73,7 @@ def test_stopping_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None
         for _ in range(20):
             publisher.send((b"MSG" + bytes(6) + b"\x03\xe8" + b"x" * 1000) * 100)
         publisher.send(b"NOP")
-        started = time.monotonic()
-        assert broker.stop() == 0
-        # At most 5 s where nobody else is at work. One that waits for its clients waits for ever.
-        assert time.monotonic() - started < PATIENCE / 2
+        assert broker.stop() == 0  # one that waits for its clients waits for ever
         acknowledged = publisher.rest().startswith(b"NIL")
         broker.start()
         history = broker.subscriber("t", identity=1)

@@ -1,10 +1,10 @@
 """A slow subscriber costs no memory, loses nothing and delays nobody."""
 
 import os
-import statistics
 import threading
-import time
 from pathlib import Path
+
+import pytest
 
 from headwater.control import call
 from headwater.protocols.bpsp import codec as bpsp
@@ -38,6 +38,7 @@ def test_one_that_never_reads_costs_a_buffer(broker: BrokerProcess) -> None:
     stalled.close()
 
 
+@pytest.mark.both_loops
 def test_one_that_reads_late_gets_everything_in_order(broker: BrokerProcess) -> None:
     late, latest = broker.subscriber("flood"), broker.bpsp()
     latest.subscribe("flood")
@@ -55,16 +56,13 @@ def test_others_are_not_delayed(broker: BrokerProcess) -> None:
     flood = threading.Thread(target=_flood, args=(broker, "flood", 20))
     flood.start()
     publisher, subscriber = broker.publisher("quick"), broker.subscriber("quick")
-    waits = [0.0]
+    # A broker that waits for the one who never reads waits for ever, and no answer comes.
     while flood.is_alive():
-        started = time.monotonic()
         publisher.send(b"MSG\0\0\0\0\0\0\0\x01!")
         subscriber.expect(b"MSG\0\0\0\0\0\0\0\x01!")
-        waits.append(time.monotonic() - started)
     flood.join()
-    # A broker that waits for the one who never reads waits for ever. The machine may have much else
-    # to do now and then, but not half of the time.
-    assert statistics.median(waits) < 1.0
+    publisher.messages(b"?")
+    subscriber.expect_messages(b"?")
 
 
 def test_what_was_published_before_a_subscription_is_not_delivered_to_it(

@@ -1,17 +1,25 @@
 """One Spark for all tests, a broker, and projects to run on both."""
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from headwater.cli import pipeline as commands
 from headwater.pipeline.project import project as projects
-from headwater.pipeline.run.runner import Runner
+from headwater.pipeline.run.runner import Runner, configure
 from headwater.pipeline.tables.delta import Table
+from tests.cli.here import headwater_here
 from tests.spark.conftest import Stand, spark, stand
 
-__all__ = ["Stand", "Workbench", "spark", "stand", "table", "workbench"]
+__all__ = ["Command", "Stand", "Workbench", "spark", "stand", "table", "warm", "workbench"]
+
+#: `headwater pipeline …`, with a working directory.
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 BRONZE = """
 from pyspark import pipelines as dp
@@ -66,6 +74,23 @@ class Workbench:
 
     def column(self, name: str, table: str = "bronze") -> list[Any]:
         return sorted(row[name] for row in self.rows(table))
+
+
+@pytest.fixture
+def warm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Commands in this process, on the Spark that is there already. They must not stop it."""
+
+    def session(project: projects.Project, master: str, app_name: str = "") -> SparkSession:
+        configure(spark, project)
+        return spark
+
+    monkeypatch.setattr(commands, "session", session)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+    def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        return headwater_here("pipeline", *arguments, cwd=cwd)
+
+    return run
 
 
 @pytest.fixture

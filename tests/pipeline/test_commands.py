@@ -17,10 +17,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headwater.spark.flight_client import FlightClient
+from tests.cli.here import headwater_here
 from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 #: So long it may take until Spark has started and written, where others use the machine as well.
 PATIENCE = 240.0
@@ -38,6 +37,11 @@ def bronze():
 def headwater(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headwater", "pipeline", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=180)
+
+
+def here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """For those that need no Spark."""
+    return headwater_here("pipeline", *arguments, cwd=cwd)
 
 
 def offsets(project: Path) -> list[int]:
@@ -104,9 +108,11 @@ def running(project: Path) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.smoke
+@pytest.mark.spark_process
 @pytest.mark.timeout(400)
 def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> None:
-    made = headwater("init", "mine", cwd=tmp_path)
+    made = here("init", "mine", cwd=tmp_path)
     assert "headwater pipeline run" in made.stdout, made.stderr
     project = tmp_path / "mine"
     feeder.append(1000)
@@ -122,16 +128,18 @@ def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> 
     states = [json.loads(line) for line in ran.stdout.splitlines()]
     assert all(table["state"] == "done" for table in states[-1]["tables"])
     assert offsets(project) == list(range(1010))
-    status = json.loads(headwater("status", "--json", cwd=project).stdout)
+    status = json.loads(here("status", "--json", cwd=project).stdout)
     tables: dict[str, Any] = {each["name"]: each for each in status["tables"]}
     assert tables["bronze"]["rows"] == 1010 and tables["topics"]["rows"] == 2
-    shown = headwater("status", cwd=project).stdout
+    shown = here("status", cwd=project).stdout
     assert "bronze" in shown and "1,010" in shown and "It is not running" in shown
-    compacted = headwater("compact", "bronze", cwd=project)
+    compacted = here("compact", "bronze", cwd=project)
     assert compacted.stdout.startswith("bronze: "), compacted.stderr
     assert offsets(project) == list(range(1010))
 
 
+@pytest.mark.torture
+@pytest.mark.spark_process
 @pytest.mark.timeout(900)
 def test_killed_at_any_point_there_are_no_gaps_and_no_repeats(
     tmp_path: Path, feeder: Feeder
@@ -166,5 +174,5 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert nowhere.returncode == 1
     assert nowhere.stderr.startswith("headwater: error: there is no spark-pipeline.yml in ")
     assert len(nowhere.stderr.splitlines()) == 1
-    named = headwater("run", "bronze", cwd=tmp_path)
+    named = here("run", "bronze", cwd=tmp_path)
     assert named.stderr == "headwater: error: naming tables needs --full-refresh\n"

@@ -23,7 +23,8 @@ from headwater.demo.broker import LOG_FILE
 from tests.e2e.process import eventually
 from tests.pipeline.scripts import run_reading
 
-pytestmark = pytest.mark.xdist_group("spark")
+#: As those of tests/demo, and not beside them: they look for free ports.
+pytestmark = pytest.mark.xdist_group("demo")
 
 #: So long it may take until everything can be looked at, where others use the machine as well.
 PATIENCE = 240.0
@@ -136,6 +137,7 @@ def shell(command: str, well: Callable[[str], bool] = bool, seconds: float = 0.0
         assert time.monotonic() < until, f"{command}: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(1200)
 def test_everything_can_be_looked_at_and_stops(tmp_path: Path) -> None:
     with demo(tmp_path / "demo") as shown:
@@ -181,6 +183,7 @@ def _look_at_console(lines: list[str]) -> None:
     assert set(TABLES) <= {table["name"] for table in report["state"]["tables"]}
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["the broker starts", "Java starts"])
@@ -216,6 +219,7 @@ main()
 """
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(600)
 def test_whoever_presses_ctrl_c_again_need_not_wait(tmp_path: Path) -> None:
     """The pipeline does not listen any more. It is killed, and nothing stays behind."""

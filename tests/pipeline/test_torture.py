@@ -6,10 +6,13 @@ import pytest
 
 from torture import pipeline
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.torture, pytest.mark.spark_process]
 
 
 @pytest.mark.timeout(1200)
 def test_kills_of_the_driver_and_java(tmp_path: Path) -> None:
     """The short form of `make torture-spark`: two kills, and the proof afterwards."""
-    print(pipeline.torture(tmp_path, cycles=2, seconds=2.0))
+    verdict = pipeline.torture(tmp_path, cycles=2, seconds=2.0)
+    assert verdict.good, verdict
+    assert verdict.kills == {"driver": 1, "java": 1}
+    assert 0 < verdict.acknowledged <= verdict.found, verdict

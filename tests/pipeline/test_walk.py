@@ -27,8 +27,6 @@ from tests.e2e.process import BrokerProcess
 from tests.generated_docs import ROOT
 from tests.pipeline.scripts import run_reading
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 PAGE = ROOT / "docs" / "pipeline.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 #: How long ago something was, how many seconds it took, and how many a second it did.
@@ -125,6 +123,7 @@ class User:
         return done.stdout
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(1500)
 def test_the_page_is_true(tmp_path: Path) -> None:
     text = PAGE.read_text().partition("\n## Contracts\n")[0]

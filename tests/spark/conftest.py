@@ -35,11 +35,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
-class Stand:
-    """A broker, Spark, and what the tests do with both."""
+class BrokerStand:
+    """A broker, and what tests do with it that need no Spark."""
 
-    def __init__(self, broker: BrokerProcess, spark: SparkSession, directory: Path) -> None:
-        self.broker, self.spark, self._directory = broker, spark, directory
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
         self.client = Client(broker.ports["flight"])
         self._sequence = count()
 
@@ -77,6 +77,34 @@ class Stand:
     def values(self, topic: str) -> list[bytes]:
         found: list[bytes] = self.log(topics=[topic]).column("value").to_pylist()
         return found
+
+    def revive(self) -> None:
+        """Start the broker again, at the same ports."""
+        self.broker.start()
+        self.client.close()  # it may not have noticed yet that its connection is gone
+        self.client = Client(self.broker.ports["flight"])
+
+    def drop_oldest(self, spare: str = "64KiB") -> int:
+        """Let retention drop all but the newest messages; returns where the log begins then.
+
+        What is in the log must be random: full segments are compressed at some time, and retention
+        counts what is left of them.
+        """
+        self.broker.stop()
+        self.broker.set(HEADWATER_LOG_RETENTION_BYTES=spare)
+        self.revive()
+        for _ in eventually(60):  # it drops file by file, and says so when it is done
+            if done := re.search(r"retention dropped the offsets 0 to (\d+)", self.broker.log):
+                return int(done[1]) + 1
+        raise AssertionError
+
+
+class Stand(BrokerStand):
+    """A broker, Spark, and what the tests do with both."""
+
+    def __init__(self, broker: BrokerProcess, spark: SparkSession, directory: Path) -> None:
+        super().__init__(broker)
+        self.spark, self._directory = spark, directory
 
     def options(self, **options: Any) -> dict[str, Any]:
         return {"servers": self.servers} | options
@@ -116,25 +144,14 @@ class Stand:
     def checkpoint(self, name: str = "checkpoint") -> Path:
         return self._directory / name
 
-    def revive(self) -> None:
-        """Start the broker again, at the same ports."""
-        self.broker.start()
-        self.client.close()  # it may not have noticed yet that its connection is gone
-        self.client = Client(self.broker.ports["flight"])
 
-    def drop_oldest(self, spare: str = "64KiB") -> int:
-        """Let retention drop all but the newest messages; returns where the log begins then.
-
-        What is in the log must be random: full segments are compressed at some time, and retention
-        counts what is left of them.
-        """
-        self.broker.stop()
-        self.broker.set(HEADWATER_LOG_RETENTION_BYTES=spare)
-        self.revive()
-        for _ in eventually(60):  # it drops file by file, and says so when it is done
-            if done := re.search(r"retention dropped the offsets 0 to (\d+)", self.broker.log):
-                return int(done[1]) + 1
-        raise AssertionError
+@pytest.fixture
+def broker_stand(tmp_path: Path) -> Iterator[BrokerStand]:
+    with BrokerProcess(tmp_path / "data", **SMALL_SEGMENTS) as broker:
+        broker.keep_ports()
+        made = BrokerStand(broker)
+        yield made
+        made.client.close()
 
 
 @pytest.fixture

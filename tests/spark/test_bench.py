@@ -16,8 +16,6 @@ from bench.spark.stand import Stand
 from bench.spark.targets import targets
 from bench.targets import Book
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 Found = dict[str, list[Row]]
 
 
@@ -26,6 +24,7 @@ def stand(tmp_path: Path, spark: SparkSession) -> Stand:
     return Stand(Yard(tmp_path), tmp_path, spark, TINY)
 
 
+@pytest.mark.bench
 @pytest.mark.timeout(1200)
 def test_it_measures_and_reports(stand: Stand, tmp_path: Path) -> None:
     """A row too few or too many would have been a failure."""

@@ -8,7 +8,7 @@ import pytest
 from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
 from torture import spark as torture
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
@@ -22,7 +22,12 @@ def test_a_checkpoint_of_an_earlier_version_is_read(stand: Stand, version: str) 
     assert stand.values("out") == numbered(100, 150)
 
 
+@pytest.mark.torture
+@pytest.mark.spark_process
 @pytest.mark.timeout(1200)
 def test_kills_of_the_driver_a_worker_and_the_broker(tmp_path: Path) -> None:
     """The short form of `make torture-spark`."""
-    print(torture.torture(tmp_path, cycles=3, seconds=1.0))
+    verdict = torture.torture(tmp_path, cycles=3, seconds=1.0)
+    assert verdict.good, verdict
+    assert sum(verdict.kills.values()) == 3
+    assert 0 < verdict.acknowledged <= verdict.found, verdict

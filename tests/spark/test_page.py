@@ -13,7 +13,7 @@ from tests.e2e.process import BrokerProcess
 from tests.generated_docs import ROOT
 from tests.spark.conftest import SPARK_TIMEOUT
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 PAGE = ROOT / "docs" / "spark.md"
 README = ROOT / "README.md"
@@ -68,6 +68,7 @@ def test_the_example_of_the_shell(
     assert "|sensors/a|21.5" in capsys.readouterr().out
 
 
+@pytest.mark.smoke
 def test_the_example_of_the_readme(reader: Reader, spark: SparkSession) -> None:
     (block,) = spark_blocks(README)
     reader.type_in(block)

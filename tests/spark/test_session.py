@@ -22,9 +22,9 @@ from headwater.spark.session import (
     _temporary,
     settings,
 )
-from tests.spark.conftest import SPARK_TIMEOUT, Stand
+from tests.spark.conftest import SPARK_TIMEOUT, BrokerStand
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 # The shell's way: the real thing in a process of its own, because a process has one Java for life.
 PROGRAM = """
@@ -91,6 +91,7 @@ def no_java(tmp_path: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.spark_process
 def test_without_a_java_of_its_own_the_one_that_pip_brings_is_used(
     tmp_path: Path, no_java: str
 ) -> None:
@@ -110,6 +111,7 @@ def test_without_a_java_of_its_own_the_one_that_pip_brings_is_used(
     }
 
 
+@pytest.mark.spark_process
 def test_a_java_of_the_system_is_used_as_it_is(tmp_path: Path) -> None:
     if java.version_of("java") is None:
         pytest.skip("there is no Java here")
@@ -330,9 +332,10 @@ spark.stop()
 """
 
 
-def test_a_stream_that_is_stopped_says_nothing(stand: Stand, tmp_path: Path) -> None:
-    stand.append("a", b"1")
-    places = [str(tmp_path / "spark"), stand.servers, str(tmp_path / "checkpoint")]
+@pytest.mark.spark_process
+def test_a_stream_that_is_stopped_says_nothing(broker_stand: BrokerStand, tmp_path: Path) -> None:
+    broker_stand.append("a", b"1")
+    places = [str(tmp_path / "spark"), broker_stand.servers, str(tmp_path / "checkpoint")]
     result = subprocess.run(
         [sys.executable, "-c", STREAMING, *places],
         capture_output=True,

@@ -8,8 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
 from headwater.spark import sink
@@ -18,22 +26,33 @@ from headwater.spark.options import SinkOptions, parse
 from headwater.spark.sink import BatchWriter, Sieve, StagedPartition
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import rows
-from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered
+from tests.spark.conftest import SPARK_TIMEOUT, BrokerStand, Stand, numbered
 from tests.spark.test_source import failing
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 SCHEMA = "topic string, value string"
+TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+    "array<string>": ArrayType(StringType()),
+}
 #: The broker's, so small that a test can go over it.
 LIMIT = 1000
 
 
-def writer(stand: Stand, columns: str = SCHEMA, **options: str) -> BatchWriter:
-    schema = StructType.fromDDL(columns)
-    assert isinstance(schema, StructType)
-    return BatchWriter(
-        parse(SinkOptions, {"servers": stand.servers} | options), schema, overwrite=False
-    )
+def writer(stand: BrokerStand, columns: str = SCHEMA, **options: str) -> BatchWriter:
+    options = {"servers": stand.servers} | options
+    return BatchWriter(parse(SinkOptions, options), schema_of(columns), overwrite=False)
+
+
+def schema_of(columns: str) -> StructType:
+    """Spark could read this as well, but only where it runs."""
+    named = [each.split() for each in columns.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in named])
 
 
 def batch(columns: str, *values: tuple[Any, ...]) -> Any:
@@ -47,13 +66,14 @@ def batch(columns: str, *values: tuple[Any, ...]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in names])
 
 
-def headers(stand: Stand, topic: str) -> list[dict[str, str]]:
+def headers(stand: BrokerStand, topic: str) -> list[dict[str, str]]:
     return [dict(pairs) for pairs in stand.log(topics=[topic]).column("headers").to_pylist()]
 
 
 # Batch
 
 
+@pytest.mark.smoke
 def test_rows_become_messages(stand: Stand) -> None:
     frame = stand.frame(
         "topic string, value string, headers map<string,string>, other int",
@@ -122,11 +142,11 @@ def test_what_a_user_is_told(stand: Stand) -> None:
 
 
 @pytest.fixture
-def strict(tmp_path: Path, spark: SparkSession) -> Iterator[Stand]:
+def strict(tmp_path: Path) -> Iterator[BrokerStand]:
     """A broker that takes only small messages and short topics."""
     limits = {"HEADWATER_LIMITS_MESSAGE_BYTES": str(LIMIT), "HEADWATER_LIMITS_TOPIC_BYTES": "20"}
     with BrokerProcess(tmp_path / "data", **limits) as broker:
-        made = Stand(broker, spark, tmp_path)
+        made = BrokerStand(broker)
         yield made
         made.client.close()
 
@@ -156,7 +176,7 @@ REASONS = {
 }
 
 
-def test_a_bad_row_fails_the_batch(strict: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_row_fails_the_batch(strict: BrokerStand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "PIECE_BYTES", 1)
     good = batch(COLUMNS, *[("a", b"%d" % number, None) for number in range(10)])
     for row, why in REASONS.items():
@@ -165,7 +185,7 @@ def test_a_bad_row_fails_the_batch(strict: Stand, monkeypatch: pytest.MonkeyPatc
             writer(strict, COLUMNS).write(iter([good, good, mixed]))
 
 
-def test_bad_rows_become_dead_letters(strict: Stand) -> None:
+def test_bad_rows_become_dead_letters(strict: BrokerStand) -> None:
     sinking = writer(strict, COLUMNS, deadLetterTopic="dead")
     message = sinking.write(iter([batch(COLUMNS, *BAD), batch(COLUMNS, *BAD)]))
     assert strict.flight.log() == LogBounds(0, 0)
@@ -196,7 +216,7 @@ def test_bad_rows_become_dead_letters(strict: Stand) -> None:
     assert len(strict.values("dead")) == 16
 
 
-def test_dead_letters_without_headers(strict: Stand) -> None:
+def test_dead_letters_without_headers(strict: BrokerStand) -> None:
     columns = "topic string, value string"
     sinking = writer(strict, columns, deadLetterTopic="dead")
     sinking.commit([sinking.write(iter([batch(columns, ("a", "1"), ("a", None))]))])
@@ -204,7 +224,7 @@ def test_dead_letters_without_headers(strict: Stand) -> None:
     assert headers(strict, "dead") == [{"dead-reason": "value is null", "dead-topic": "a"}]
 
 
-def test_a_dead_letter_topic_that_is_refused_ends_it(strict: Stand) -> None:
+def test_a_dead_letter_topic_that_is_refused_ends_it(strict: BrokerStand) -> None:
     sinking = writer(strict, COLUMNS, deadLetterTopic="d" * 30)
     with pytest.raises(HeadwaterError, match="does not take the dead letters of this batch: the t"):
         sinking.write(iter([batch(COLUMNS, *BAD)]))
@@ -218,8 +238,8 @@ def test_what_is_not_about_a_row_is_told_as_it_is() -> None:
 # Stages
 
 
-def test_a_commit_counts_once(stand: Stand) -> None:
-    broker, columns = stand.flight, rows(("a", b"1"), ("a", b"2"))
+def test_a_commit_counts_once(broker_stand: BrokerStand) -> None:
+    broker, columns = broker_stand.flight, rows(("a", b"1"), ("a", b"2"))
     broker.stage("spark/q", 0, 0, "first", [columns])
     broker.stage("spark/q", 0, 0, "second", [columns, columns])
     broker.stage("spark/q", 0, 1, "third", [columns])
@@ -230,62 +250,66 @@ def test_a_commit_counts_once(stand: Stand) -> None:
     broker.stage("spark/q", 0, 0, "again", [columns])
     assert broker.commit("spark/q", 0, {"0": "again"}).repeated
     assert broker.committed("spark/q") == 0
-    assert len(stand.values("a")) == 6
+    assert len(broker_stand.values("a")) == 6
 
 
-def test_what_is_aborted_is_dropped(stand: Stand) -> None:
-    sinking = writer(stand)
+def test_what_is_aborted_is_dropped(broker_stand: BrokerStand) -> None:
+    sinking = writer(broker_stand)
     message = sinking.write(iter([batch(SCHEMA, ("a", "1"))]))
     sinking.abort([None, message])
     with pytest.raises(Refusal, match="was not staged, or its stage was dropped"):
         sinking.commit([message])
     sinking.abort([None])
     sinking.commit([StagedPartition("spark/q", 0)])
-    assert stand.flight.log() == LogBounds(0, 0)
+    assert broker_stand.flight.log() == LogBounds(0, 0)
 
 
-def test_an_abort_does_not_hide_why(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
-    sinking = writer(stand)
+def test_an_abort_does_not_hide_why(
+    broker_stand: BrokerStand, caplog: pytest.LogCaptureFixture
+) -> None:
+    sinking = writer(broker_stand)
     message = sinking.write(iter([batch(SCHEMA, ("a", "1"))]))
-    stand.broker.kill()
+    broker_stand.broker.kill()
     with caplog.at_level(logging.WARNING):
         sinking.abort([message])
     assert "was not dropped: no broker answers" in caplog.text
 
 
-def test_a_key_is_missed(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_is_missed(broker_stand: BrokerStand, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        writer(stand, f"key string, {SCHEMA}")
+        writer(broker_stand, f"key string, {SCHEMA}")
     assert caplog.messages == [
         "the column key is left out: messages have no key, but they have headers"
     ]
 
 
-def test_a_task_stages_in_pieces(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_stages_in_pieces(
+    broker_stand: BrokerStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sink, "PIECE_BYTES", 300)
-    sinking = writer(stand)
+    sinking = writer(broker_stand)
     batches = [batch(SCHEMA, *[("a", str(n)) for n in range(k, k + 10)]) for k in range(0, 300, 10)]
     message = sinking.write(iter(batches))
     assert len(message.parts) > 5
     assert len(set(message.parts.values())) == 1
     sinking.commit([message])
-    assert stand.values("a") == numbered(0, 300)
+    assert broker_stand.values("a") == numbered(0, 300)
 
 
-def test_staging_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
-    sinking = writer(stand, **{"fetch.retryIntervalMs": "200"})
+def test_staging_goes_on_after_the_broker_was_killed(broker_stand: BrokerStand) -> None:
+    sinking = writer(broker_stand, **{"fetch.retryIntervalMs": "200"})
 
     def batches() -> Any:
         yield batch(SCHEMA, ("a", "1"))
-        stand.broker.kill()
-        stand.broker.start()
+        broker_stand.broker.kill()
+        broker_stand.broker.start()
         yield batch(SCHEMA, ("a", "2"))
 
     message = sinking.write(batches())
-    stand.broker.kill()
-    stand.broker.start()
+    broker_stand.broker.kill()
+    broker_stand.broker.start()
     sinking.commit([message])
-    assert stand.values("a") == [b"1", b"2"]
+    assert broker_stand.values("a") == [b"1", b"2"]
 
 
 # Streams with Spark
@@ -299,6 +323,7 @@ def replay(checkpoint: Path) -> int:
     return int(last.name)
 
 
+@pytest.mark.smoke
 def test_a_stream_is_written_once(stand: Stand) -> None:
     """Through restarts from the checkpoint, and when a batch is repeated after its commit."""
     frame = stand.stream(subscribe="t", includeHeaders=True, maxOffsetsPerTrigger=40)

@@ -25,9 +25,9 @@ from headwater.spark.flight_client import FlightClient, LogBounds, RecordSelecti
 from headwater.spark.options import SourceOptions, parse
 from headwater.spark.source import BatchReader, OffsetRange, StreamReader, _edges
 from tests.e2e.process import BrokerProcess, eventually, held_port
-from tests.spark.conftest import SPARK_TIMEOUT, Stand, numbered, ordered, values
+from tests.spark.conftest import SPARK_TIMEOUT, BrokerStand, Stand, numbered, ordered, values
 
-pytestmark = [pytest.mark.xdist_group("spark"), SPARK_TIMEOUT]
+pytestmark = SPARK_TIMEOUT
 
 TLS = Path(__file__).parent.parent / "e2e" / "tls"
 ALL = {"subscribePattern": ".*"}
@@ -36,17 +36,17 @@ HASTY = {"fetch.numRetries": "1", "fetch.retryIntervalMs": "10"}
 PATIENT = {"fetch.numRetries": "500", "fetch.retryIntervalMs": "200"}
 
 
-def options_of(stand: Stand, **more: str) -> SourceOptions:
+def options_of(stand: BrokerStand, **more: str) -> SourceOptions:
     chosen = {} if "subscribe" in more else ALL
     return parse(SourceOptions, {"servers": stand.servers} | chosen | more)
 
 
-def batch_reader(stand: Stand, **more: str) -> BatchReader:
+def batch_reader(stand: BrokerStand, **more: str) -> BatchReader:
     options = options_of(stand, **more)
     return BatchReader(options, source.schema(options))
 
 
-def stream_reader(stand: Stand, **more: str) -> StreamReader:
+def stream_reader(stand: BrokerStand, **more: str) -> StreamReader:
     options = options_of(stand, **more)
     return StreamReader(options, source.schema(options))
 
@@ -69,6 +69,7 @@ def nobody() -> Iterator[str]:
 # Batch
 
 
+@pytest.mark.smoke
 def test_a_batch_is_the_log(stand: Stand) -> None:
     stand.publish("a/x", *numbered(0, 100), colour="blue")
     stand.append("a/y", *numbered(100, 5000))
@@ -97,15 +98,15 @@ def test_nothing_to_read(stand: Stand) -> None:
     assert stand.read(subscribe="none").count() == 0
 
 
-def test_offsets_and_timestamps(stand: Stand) -> None:
-    stand.append("t", *numbered(0, 50))
+def test_offsets_and_timestamps(broker_stand: BrokerStand) -> None:
+    broker_stand.append("t", *numbered(0, 50))
     time.sleep(0.01)
     middle = int(time.time() * 1000)
     time.sleep(0.01)
-    stand.append("t", *numbered(50, 100))
+    broker_stand.append("t", *numbered(50, 100))
 
     def read(**more: str) -> list[int]:
-        reader = batch_reader(stand, **more)
+        reader = batch_reader(broker_stand, **more)
         tables = [batch for part in reader.partitions() for batch in reader.read(part)]
         return [number for batch in tables for number in batch.column("offset").to_pylist()]
 
@@ -124,7 +125,9 @@ def test_offsets_and_timestamps(stand: Stand) -> None:
     with pytest.raises(ConfigError, match="endingOffsets must not be behind the end of the log"):
         read(endingOffsets="101")
     with pytest.raises(ConfigError, match="the columns are fixed"):
-        BatchReader(options_of(stand), source.schema(options_of(stand, includeHeaders="true")))
+        BatchReader(
+            options_of(broker_stand), source.schema(options_of(broker_stand, includeHeaders="true"))
+        )
 
 
 @given(
@@ -196,10 +199,10 @@ def test_a_broker_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     assert "gRPC" not in caplog.text
 
 
-def test_the_next_server_is_tried(stand: Stand) -> None:
-    stand.append("t", b"1", b"2")
+def test_the_next_server_is_tried(broker_stand: BrokerStand) -> None:
+    broker_stand.append("t", b"1", b"2")
     with nobody() as away:
-        broker = pickle.loads(pickle.dumps(FlightClient((away, stand.servers), retries=0)))
+        broker = pickle.loads(pickle.dumps(FlightClient((away, broker_stand.servers), retries=0)))
         assert broker.log() == LogBounds(0, 2)
         assert sum(map(len, broker.read(RecordSelection(), 0, 2))) == 2
         broker.close()
@@ -232,9 +235,9 @@ def slow_line(port: int, seconds: float) -> Iterator[str]:
         serving.join()
 
 
-def test_a_broker_may_take_its_time_to_answer(stand: Stand) -> None:
+def test_a_broker_may_take_its_time_to_answer(broker_stand: BrokerStand) -> None:
     """On a slow line, or where it has much else to do, it is not away."""
-    with slow_line(stand.broker.ports["flight"], seconds=1.0) as address:
+    with slow_line(broker_stand.broker.ports["flight"], seconds=1.0) as address:
         broker = FlightClient((address,), retries=0)
         try:
             assert broker.log() == LogBounds(0, 0)
@@ -270,15 +273,15 @@ def test_token_and_tls(tmp_path: Path) -> None:
         FlightClient.of(parse(SourceOptions, given | {"tls.caFile": str(tmp_path / "none.pem")}))
 
 
-def test_reading_goes_on_after_the_broker_was_killed(stand: Stand) -> None:
+def test_reading_goes_on_after_the_broker_was_killed(broker_stand: BrokerStand) -> None:
     for first in range(0, 300_000, 30_000):
-        stand.append("t", *numbered(first, first + 30_000))
-    reader = batch_reader(stand, **PATIENT)
+        broker_stand.append("t", *numbered(first, first + 30_000))
+    reader = batch_reader(broker_stand, **PATIENT)
     found: list[int] = []
     for batch in reader.read(OffsetRange(0, 300_000)):
         if not found:
-            stand.broker.kill()
-            starter = threading.Timer(0.5, stand.broker.start)
+            broker_stand.broker.kill()
+            starter = threading.Timer(0.5, broker_stand.broker.start)
             starter.start()
         found += batch.column("offset").to_pylist()
     starter.join()
@@ -293,91 +296,95 @@ def ask(reader: StreamReader, start: int, limited: bool = True) -> int:
     return reader.latestOffset({"offset": start}, limit)["offset"]
 
 
-def test_where_a_stream_begins(stand: Stand) -> None:
-    stand.append("t", *numbered(0, 10))
-    assert stream_reader(stand).initialOffset() == {"offset": 10}
-    assert stream_reader(stand, startingOffsets="earliest").initialOffset() == {"offset": 0}
-    assert stream_reader(stand, startingOffsets="4").initialOffset() == {"offset": 4}
-    assert stream_reader(stand, startingTimestamp="0").initialOffset() == {"offset": 0}
+def test_where_a_stream_begins(broker_stand: BrokerStand) -> None:
+    broker_stand.append("t", *numbered(0, 10))
+    assert stream_reader(broker_stand).initialOffset() == {"offset": 10}
+    assert stream_reader(broker_stand, startingOffsets="earliest").initialOffset() == {"offset": 0}
+    assert stream_reader(broker_stand, startingOffsets="4").initialOffset() == {"offset": 4}
+    assert stream_reader(broker_stand, startingTimestamp="0").initialOffset() == {"offset": 0}
     with pytest.raises(ConfigError, match=r"startingOffsets must not be behind .* at most 10, not"):
-        stream_reader(stand, startingOffsets="11").initialOffset()
+        stream_reader(broker_stand, startingOffsets="11").initialOffset()
     with pytest.raises(HeadwaterError, match="which is not one of this source"):
-        stream_reader(stand).latestOffset({"t": 4}, ReadAllAvailable())
+        stream_reader(broker_stand).latestOffset({"t": 4}, ReadAllAvailable())
 
 
-def test_how_much_a_trigger_takes(stand: Stand) -> None:
+def test_how_much_a_trigger_takes(broker_stand: BrokerStand) -> None:
     for _ in range(10):
         # Random: a full segment is compressed at some time, and sizes are those on disk.
-        stand.append("t", *[os.urandom(1000) for _ in range(100)])
-    plain = stream_reader(stand)
+        broker_stand.append("t", *[os.urandom(1000) for _ in range(100)])
+    plain = stream_reader(broker_stand)
     assert ask(plain, 0) == 1000
     assert ask(plain, 1000) == 1000
     assert plain.reportLatestOffset() == {"offset": 1000}
-    rows = stream_reader(stand, maxOffsetsPerTrigger="300")
+    rows = stream_reader(broker_stand, maxOffsetsPerTrigger="300")
     assert [ask(rows, at) for at in (0, 300, 900, 1000)] == [300, 600, 1000, 1000]
     assert ask(rows, 0, limited=False) == 1000
-    size = stream_reader(stand, maxBytesPerTrigger="250k")
+    size = stream_reader(broker_stand, maxBytesPerTrigger="250k")
     first = ask(size, 0)
     assert 150 <= first <= 300
     assert ask(size, first) > first
-    assert ask(stream_reader(stand, maxBytesPerTrigger="1"), 0) >= 1
-    both = stream_reader(stand, maxBytesPerTrigger="250k", maxOffsetsPerTrigger="50")
+    assert ask(stream_reader(broker_stand, maxBytesPerTrigger="1"), 0) >= 1
+    both = stream_reader(broker_stand, maxBytesPerTrigger="250k", maxOffsetsPerTrigger="50")
     assert ask(both, 0) == 50
 
 
-def test_a_trigger_can_wait_for_more(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_can_wait_for_more(
+    broker_stand: BrokerStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1000.0  # how long this test takes means nothing
     monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: now))
-    stand.append("t", *numbered(0, 10))
-    reader = stream_reader(stand, minOffsetsPerTrigger="20", maxTriggerDelay="500ms")
+    broker_stand.append("t", *numbered(0, 10))
+    reader = stream_reader(broker_stand, minOffsetsPerTrigger="20", maxTriggerDelay="500ms")
     assert ask(reader, 0) == 10, "the first one does not wait, as in Kafka's source"
-    stand.append("t", *numbered(10, 20))
+    broker_stand.append("t", *numbered(10, 20))
     assert ask(reader, 10) == 10
     assert reader.reportLatestOffset() == {"offset": 20}
     now += 0.4
     assert ask(reader, 10) == 10
     now += 0.2
     assert ask(reader, 10) == 20
-    stand.append("t", *numbered(20, 40))
+    broker_stand.append("t", *numbered(20, 40))
     assert ask(reader, 20) == 40
-    stand.append("t", b"40")
+    broker_stand.append("t", b"40")
     reader.prepareForTriggerAvailableNow()
     assert ask(reader, 40) == 41
 
 
-def test_available_now_ends_where_it_began(stand: Stand) -> None:
-    stand.append("t", *numbered(0, 10))
-    reader = stream_reader(stand, maxOffsetsPerTrigger="7")
+def test_available_now_ends_where_it_began(broker_stand: BrokerStand) -> None:
+    broker_stand.append("t", *numbered(0, 10))
+    reader = stream_reader(broker_stand, maxOffsetsPerTrigger="7")
     reader.prepareForTriggerAvailableNow()
-    stand.append("t", *numbered(10, 20))
+    broker_stand.append("t", *numbered(10, 20))
     assert [ask(reader, at) for at in (0, 7, 10, 15)] == [7, 10, 10, 15]
     assert reader.reportLatestOffset() == {"offset": 20}
 
 
-def fill(stand: Stand, count: int = 12) -> int:
+def fill(stand: BrokerStand, count: int = 12) -> int:
     """So much that retention has something to drop, and nothing that could be compressed."""
     for _ in range(count):
         stand.append("t", *[os.urandom(1000) for _ in range(50)])
     return stand.flight.log().end
 
 
-def test_retention_overtakes_a_checkpoint(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
-    end = fill(stand)
-    start = stand.drop_oldest()
+def test_retention_overtakes_a_checkpoint(
+    broker_stand: BrokerStand, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = fill(broker_stand)
+    start = broker_stand.drop_oldest()
     assert 10 < start < end
     missing = f"the offsets 10 to {start - 1} are no longer in the log, which begins at {start}"
-    strict = stream_reader(stand)
+    strict = stream_reader(broker_stand)
     for attempt in (
         lambda: ask(strict, 10),
         lambda: strict.partitions({"offset": 10}, {"offset": end}),
         lambda: list(strict.read(OffsetRange(10, end))),
-        lambda: batch_reader(stand, startingOffsets="10").partitions(),
+        lambda: batch_reader(broker_stand, startingOffsets="10").partitions(),
     ):
         with pytest.raises(HeadwaterError, match=f"{missing}. .* failOnDataLoss to false"):
             attempt()
     assert list(strict.partitions({"offset": start}, {"offset": end}))
 
-    lenient = stream_reader(stand, failOnDataLoss="false", maxOffsetsPerTrigger="5")
+    lenient = stream_reader(broker_stand, failOnDataLoss="false", maxOffsetsPerTrigger="5")
     with caplog.at_level(logging.WARNING):
         assert ask(lenient, 10) == start + 5
         assert not caplog.messages
@@ -390,18 +397,18 @@ def test_retention_overtakes_a_checkpoint(stand: Stand, caplog: pytest.LogCaptur
     assert found == list(range(start, end))
 
 
-def test_another_log_than_the_checkpoints(stand: Stand) -> None:
-    stand.append("t", *numbered(0, 10))
+def test_another_log_than_the_checkpoints(broker_stand: BrokerStand) -> None:
+    broker_stand.append("t", *numbered(0, 10))
     with pytest.raises(HeadwaterError, match=r"log ends at 10, but the checkpoint .* is at 50"):
-        ask(stream_reader(stand), 50)
-    lenient = stream_reader(stand, failOnDataLoss="false")
+        ask(stream_reader(broker_stand), 50)
+    lenient = stream_reader(broker_stand, failOnDataLoss="false")
     assert ask(lenient, 50) == 10
     assert list(lenient.partitions({"offset": 50}, {"offset": 10})) == [OffsetRange(0, 10)]
 
 
-def test_what_the_broker_refuses_is_told(stand: Stand) -> None:
+def test_what_the_broker_refuses_is_told(broker_stand: BrokerStand) -> None:
     with pytest.raises(Refusal, match="the log ends at 0, before 10"):
-        list(batch_reader(stand).read(OffsetRange(0, 10)))
+        list(batch_reader(broker_stand).read(OffsetRange(0, 10)))
 
 
 # Streams with Spark
@@ -411,6 +418,7 @@ def of(progress: Any, what: str) -> list[int]:
     return [json.loads(each["sources"][0][what])["offset"] for each in progress]
 
 
+@pytest.mark.smoke
 def test_a_stream_in_steps_with_its_lag(stand: Stand) -> None:
     stand.append("t", *numbered(0, 250))
     frame = stand.stream(maxOffsetsPerTrigger=100, **ALL).select("value", "topic")

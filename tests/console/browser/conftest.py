@@ -10,11 +10,11 @@ from tests.console.browser.scene import Scene
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before the markers are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two browsers at once would only wait for each other."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.skipif(EXECUTABLE is None, reason=MISSING))
 
 

@@ -103,6 +103,7 @@ def test_a_reader_sees_content_and_changes_nothing(log_in: LogIn) -> None:
     expect(page.get_by_role("button", name="Publish")).to_have_count(0)
 
 
+@pytest.mark.smoke
 def test_an_operator_manages_users_and_logs_out(log_in: LogIn) -> None:
     page = log_in("some-operator")
     page.get_by_role("link", name="Users").click()

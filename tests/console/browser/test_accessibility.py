@@ -33,6 +33,7 @@ def test_a_page_on_a_phone_has_no_serious_finding(page: Page, name: str) -> None
     assert serious_findings(page) == []
 
 
+@pytest.mark.smoke
 def test_a_dialog_has_no_serious_finding(page: Page) -> None:
     page.goto("/connections")
     page.get_by_role("button", name="Close").first.click()

@@ -3,6 +3,7 @@
 import os
 import re
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from headwater import control
@@ -16,6 +17,7 @@ def alert(page: Page, text: str) -> Locator:
     return page.get_by_role("list", name="Alerts").get_by_role("listitem").filter(has_text=text)
 
 
+@pytest.mark.smoke
 def test_dead_letters(page: Page, scene: Scene) -> None:
     scene.poison()
     page.goto("/")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.browser.scene import HUMIDITY, SHOP, STATION, TEMPERATURE, Scene
@@ -23,6 +24,7 @@ def first_row_has(page: Page, text: str, publish: Callable[[], None]) -> None:
             return
 
 
+@pytest.mark.smoke
 def test_from_the_overview_to_a_message_with_keys_alone(page: Page, scene: Scene) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
+pytestmark = pytest.mark.smoke  # they cost little beside the browser
+
 
 @pytest.fixture(scope="module")
 def page(context: BrowserContext) -> Page:

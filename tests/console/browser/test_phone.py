@@ -40,6 +40,7 @@ def test_a_long_name_does_not_widen_its_page(phone: Page, scene: Scene) -> None:
     phone.context.close()
 
 
+@pytest.mark.smoke
 def test_cards_name_their_values_and_can_be_sorted(phone: Page, scene: Scene) -> None:
     phone.goto("/topics")
     card = phone.locator("tbody tr").first

@@ -41,6 +41,7 @@ def test_a_command_is_copied(page: Page) -> None:
     assert copied == "headwater pub psmb://localhost/sensors/a 21.5"
 
 
+@pytest.mark.smoke
 def test_a_lost_connection_is_shown_and_found_again(browser: Browser, scene: Scene) -> None:
     context = browser.new_context(viewport=DESKTOP, base_url=scene.url)
     page = context.new_page()  # without a watch: requests do fail here

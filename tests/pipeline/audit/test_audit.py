@@ -368,7 +368,7 @@ def test_batches_follow_each_other(
     assert check("bronze", AuditedBatches(written, lost)).differences == expected
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.smoke
 @pytest.mark.timeout(300)  # three runs on Spark, and maybe its start
 def test_the_tables_of_a_pipeline(workbench: Workbench) -> None:
     """What the runner writes, over two runs and a rebuild, equals the log."""

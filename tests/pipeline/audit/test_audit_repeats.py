@@ -127,7 +127,6 @@ dedupe_window: 1s
 """
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)  # two runs on Spark, and maybe its start
 def test_what_the_pipeline_forgets_is_what_the_audit_says(workbench: Workbench) -> None:
     stand = workbench.stand

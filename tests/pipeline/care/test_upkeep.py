@@ -191,6 +191,7 @@ def _interrupted(table: Table, delay: float) -> bool:
     return on_disk(table) > before and table.version == version
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(300)
 def test_killed_in_the_middle_the_table_is_whole(
     table: Table, monkeypatch: pytest.MonkeyPatch

@@ -14,14 +14,12 @@ from headwater.pipeline.project.paths import AUDIT
 from headwater.pipeline.run.queries import next_offset
 from headwater.pipeline.tables.delta import Table
 from tests.e2e.process import eventually
-from tests.pipeline.conftest import BRONZE, Workbench
+from tests.pipeline.conftest import BRONZE, Command, Workbench
 from tests.pipeline.run.test_running import Continuous
-from tests.pipeline.test_commands import Feeder, feeder, headwater, make_project, offsets, running
+from tests.pipeline.test_commands import Feeder, feeder, here, make_project, offsets, running
 from tests.spark.conftest import numbered
 
 __all__ = ["feeder"]
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 #: `copy` is a stream over a table that is compacted; every other row of `aged` is ten days old.
 DEFINITIONS = (
@@ -82,6 +80,7 @@ def test_on_a_schedule_nobody_notices(workbench: Workbench) -> None:
     assert report.well and report.records == sent
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(900)
 def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(
@@ -93,9 +92,9 @@ def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
         for _ in eventually(180):
             if count(tables / "bronze") >= 1000:  # two files or more, which can be merged
                 break
-        for _ in range(6):
+        for _ in range(2):
             feeder.append(700)
-            compacted = headwater("compact", "--json", cwd=project)
+            compacted = here("compact", "--json", cwd=project)
             assert compacted.returncode == 0, compacted.stderr
             done = {each["table"]: each for each in json.loads(compacted.stdout)}
             assert done["bronze"]["files_before"] >= 1 and not done["bronze"]["error"]
@@ -108,21 +107,24 @@ def test_another_process_may_do_it_too(tmp_path: Path, feeder: Feeder) -> None:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=90)  # otherwise it would never end
     assert process.returncode == 0 and "Traceback" not in said, said
-    every = list(range(feeder.end))
-    assert offsets(project) == every
-    audited = headwater("audit", cwd=project)
+    assert offsets(project) == list(range(feeder.end))
+    audited = here("audit", cwd=project)
     assert audited.stdout.splitlines()[-1] == "gaps 0, duplicates 0", audited.stdout
 
-    # The definitions have changed, so that they have to be loaded to know how long rows are kept.
-    file = project / "transformations" / "bronze.py"
-    file.write_text(file.read_text().replace("20d", "7d"))
-    planned = headwater("compact", "aged", "--dry-run", cwd=project)
-    half = feeder.end // 2
-    assert f"{half} rows older than 7d would be deleted" in planned.stdout, planned.stderr
-    found = headwater("compact", cwd=project)
-    assert f"{half} rows older than 7d deleted" in found.stdout, found.stderr
-    assert re.search(r"^bronze: \d+ files \(.*\)", found.stdout, re.MULTILINE)
-    rows = Table(tables / "aged").dataset().to_table().column("offset").to_pylist()
-    assert sorted(rows) == every[::2]
-    wrong = headwater("compact", "no_such_table", cwd=project)
+
+@pytest.mark.timeout(300)
+def test_definitions_that_changed_are_loaded_to_know_how_long_rows_are_kept(
+    workbench: Workbench, warm: Command
+) -> None:
+    workbench.define(DEFINITIONS.replace("RETENTION", "20d"))
+    workbench.stand.append("a", *numbered(0, 100))
+    workbench.run()
+    workbench.define(DEFINITIONS.replace("RETENTION", "7d"))
+    planned = warm("compact", "aged", "--dry-run", cwd=workbench.root)
+    assert "50 rows older than 7d would be deleted" in planned.stdout, planned.stderr
+    found = warm("compact", cwd=workbench.root)
+    assert "50 rows older than 7d deleted" in found.stdout, found.stderr
+    assert re.search(r"^bronze: .*\d+ files \(.*\)", found.stdout, re.MULTILINE)
+    assert workbench.column("offset", "aged") == list(range(0, 100, 2))
+    wrong = warm("compact", "no_such_table", cwd=workbench.root)
     assert wrong.stderr == "headwater: error: there is no table no_such_table\n"

@@ -7,8 +7,6 @@ from headwater.pipeline.care.retention import noted
 from headwater.pipeline.run.runner import Runner
 from tests.pipeline.conftest import Workbench
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 CONTRACT = """
 name: orders
 topics: shop/orders
@@ -29,6 +27,7 @@ def define(shop: Workbench, properties: str) -> None:
     shop.define(f"from headwater.pipeline import contracts\ncontracts.define({properties})\n")
 
 
+@pytest.mark.smoke
 def test_tables_have_the_properties_that_they_are_given(shop: Workbench) -> None:
     define(shop, 'silver_orders={"headwater.retention": "90d"}')
     shop.stand.append("shop/orders", b'{"id": 1}', b"no JSON")

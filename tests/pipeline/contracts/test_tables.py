@@ -13,7 +13,7 @@ from headwater.pipeline.contracts.tables import ContractFiles
 from headwater.pipeline.tables.delta import Table
 from tests.pipeline.conftest import Stand
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ORDERS = """
 topics: orders/.*
@@ -78,6 +78,7 @@ def order(number: int, **more: Any) -> bytes:
     return json.dumps({"id": number, **more}).encode()
 
 
+@pytest.mark.smoke
 def test_each_record_is_in_one_table(stand: Stand, tmp_path: Path) -> None:
     lake = Lake(stand, tmp_path / "lake", ORDERS, CHAT)
     stand.append("orders/a", order(1, price=2.5), b"{", order(2, price=-1))
@@ -109,6 +110,7 @@ def test_each_record_is_in_one_table(stand: Stand, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.smoke
 def test_repeats_are_left_out_across_batches_and_restarts(stand: Stand, tmp_path: Path) -> None:
     lake = Lake(stand, tmp_path / "lake", ORDERS, CHAT)
     stand.append("orders/a", order(1), order(1), b"{", b"{")

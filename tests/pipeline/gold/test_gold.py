@@ -21,7 +21,7 @@ from headwater.pipeline.tables.delta import Table
 from tests.pipeline.conftest import Workbench
 from tests.spark.conftest import Stand
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 HEADERS = pa.map_(pa.string(), pa.string())
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -92,6 +92,7 @@ def batch_of(*records: dict[str, Any]) -> Any:
 # Traffic
 
 
+@pytest.mark.smoke
 def test_traffic_counts_as_a_plain_loop_does(gold: Stand, tmp_path: Path) -> None:
     for user in range(4):
         gold.publish(f"a/{user % 2}", *[b"x" * (user * 100 + n) for n in range(50)])
@@ -242,6 +243,7 @@ def test_sessions_with_gaps_and_silence(gold: Stand, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.smoke
 def test_sessions_of_the_log(gold: Stand, tmp_path: Path) -> None:
     gold.publish("a", b"1", b"22")
     gold.append("a", b"333")

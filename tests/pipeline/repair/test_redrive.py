@@ -11,7 +11,7 @@ from headwater.pipeline.repair.redrive import QuarantineRedrive, QuarantineSelec
 from tests.pipeline.conftest import Stand
 from tests.pipeline.contracts.test_tables import ORDERS, Lake, order
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 LOOSER = ORDERS.replace("min: 0", "min: -5")
 
@@ -38,6 +38,7 @@ def rules(lake: Lake) -> list[str]:
     return [rule for (rule,) in lake.rows(QUARANTINE, "rule")]
 
 
+@pytest.mark.smoke
 def test_records_that_fit_now_become_rows(lake: Lake) -> None:
     assert rules(lake) == ["json", "range", "range", "range", "range", "utf8"]
     looked = redrive(lake).look(QuarantineSelection())
@@ -74,6 +75,7 @@ def test_killed_before_records_left_quarantine(lake: Lake, monkeypatch: pytest.M
     assert rules(lake) == ["json", "range", "utf8"]
 
 
+@pytest.mark.smoke
 def test_back_to_the_topic_exactly_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     stand = lake.stand
     before = len(stand.values("orders/b"))

@@ -21,17 +21,17 @@ from tests.e2e.process import BrokerProcess, eventually
 from tests.flight.client import Client, rows
 from torture.driver import Driver
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark_process
 
 TOPIC = "shop/orders"
-FIT, BROKEN, GOOD = 120_000, 60_000, 1_000
+FIT, BROKEN, GOOD = 60_000, 30_000, 1_000
 #: It redrives in smaller steps than usual. There is work left for long when the first one is seen,
 #: so the kill comes in the middle even where this process has to wait for its turn.
 HEADWATER = """
 from headwater.cli import main
 from headwater.pipeline.repair import redrive
 
-redrive.CHUNK = 10_000
+redrive.CHUNK = 5_000
 main()
 """
 DEFINITIONS = """

@@ -106,6 +106,7 @@ def kill_broker(replayed: Replayed, process: "subprocess.Popen[str]") -> None:
 Kill = Callable[[Replayed, "subprocess.Popen[str]"], None]
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("source", ["log", "bronze"])
 @pytest.mark.parametrize("kills", [(kill_command, kill_command), (kill_broker, kill_command)])
 def test_killed_while_it_publishes(
@@ -124,6 +125,7 @@ def test_killed_while_it_publishes(
     assert len(replayed.published()) == COUNT
 
 
+@pytest.mark.torture
 def test_killed_as_soon_as_it_is_started(replayed: Replayed) -> None:
     """Also before it has noted what it is about to do."""
     for _ in range(4):

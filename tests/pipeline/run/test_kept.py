@@ -24,7 +24,7 @@ from headwater.spark.flight_client import FlightClient
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 TOPIC = "shop/orders/x"
 KEPT = Path(__file__).parent / "kept"
@@ -72,6 +72,7 @@ def queries(project: projects.Project) -> dict[str, str]:
     return {each.name: query_id(each) for each in places if (each / "metadata").exists()}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("archive", sorted(KEPT.glob("*.tar.xz")), ids=lambda each: each.name)
 def test_it_goes_on_where_it_was(archive: Path, tmp_path: Path, spark: SparkSession) -> None:
     with tarfile.open(archive) as kept:

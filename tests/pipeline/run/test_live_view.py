@@ -19,11 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.test_commands import BRONZE, Feeder, feeder, headwater, make_project
+from tests.pipeline.conftest import Command
+from tests.pipeline.test_commands import BRONZE, Feeder, feeder, make_project
 
 __all__ = ["feeder"]
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 RUN = [sys.executable, "-m", "headwater", "pipeline", "run"]
 COPY = """
@@ -120,6 +119,7 @@ def line_of(picture: str, table: str) -> str:
     return found.rstrip()
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(600)
 def test_a_bar_per_table_until_control_c(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + COPY)
@@ -140,6 +140,7 @@ def test_a_bar_per_table_until_control_c(tmp_path: Path, feeder: Feeder) -> None
         )
 
 
+@pytest.mark.spark_process
 @pytest.mark.timeout(600)
 def test_what_fails_is_in_the_picture(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + BAD)
@@ -153,10 +154,10 @@ def test_what_fails_is_in_the_picture(tmp_path: Path, feeder: Feeder) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_a_pipe_gets_lines_of_json(tmp_path: Path, feeder: Feeder) -> None:
+def test_a_pipe_gets_lines_of_json(tmp_path: Path, feeder: Feeder, warm: Command) -> None:
     project = make_project(tmp_path / "shop", feeder.servers, BRONZE + COPY)
     feeder.append(1234)
-    ran = headwater("run", "--once", cwd=project)
+    ran = warm("run", "--once", cwd=project)
     assert ran.returncode == 0, ran.stderr
     states = [json.loads(line) for line in ran.stdout.splitlines()]
     assert {each["name"] for state in states for each in state["tables"]} == {"bronze", "copy"}

@@ -16,7 +16,7 @@ from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 from tests.pipeline.test_commands import headwater
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark_process
 
 LARGEST = 16 * 1024 * 1024
 DEEP = 100_000

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from headwater.pipeline.run.remote import FlowEvent, event_of, short_error
+from tests.cli.here import headwater_here
 from tests.e2e.process import eventually
 from tests.pipeline.run.test_spark_pipelines import CONTRACT, SETTINGS, make_project, rows
 from tests.pipeline.test_commands import BRONZE, Feeder, feeder, offsets
@@ -25,7 +26,7 @@ from tests.pipeline.test_commands import make_project as make_small_project
 
 __all__ = ["feeder"]
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STARTING_SECONDS = 180
 STARTED = re.compile(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)")
@@ -103,6 +104,7 @@ def last_state(printed: str) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in state["tables"]}
 
 
+@pytest.mark.spark_process
 def test_a_server_fills_the_tables_and_goes_on(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_server_fills_the_tables_and_goes_on(
     assert connect.offsets() == list(range(150))
 
 
+@pytest.mark.spark_process
 def test_it_runs_again_and_again_until_it_is_stopped(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -156,6 +159,7 @@ def test_it_runs_again_and_again_until_it_is_stopped(
     assert (running.returncode, said) == (0, "")
 
 
+@pytest.mark.spark_process
 def test_what_is_wrong_is_said_in_one_line(
     tmp_path: Path, feeder: Feeder, connect: Connect
 ) -> None:
@@ -215,6 +219,7 @@ def test_a_server_without_headwater_is_told_what_to_do() -> None:
     assert told.endswith("install headwater[spark] in its Python and in that of its executors")
 
 
+@pytest.mark.spark_process
 def test_executors_of_a_cluster_fill_the_tables(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(
         tmp_path / "shop", feeder.servers, "contracts.py", "examples.py", "gold.py"
@@ -233,5 +238,5 @@ def test_executors_of_a_cluster_fill_the_tables(tmp_path: Path, feeder: Feeder) 
                 break
     assert ran.returncode == 0 and executors, ran.stderr
     assert offsets(project) == list(range(1000))
-    audited = headwater("audit", cwd=project)
+    audited = headwater_here("pipeline", "audit", cwd=project)
     assert audited.stdout.splitlines()[-1] == "gaps 0, duplicates 0", audited.stderr

@@ -8,9 +8,10 @@ from headwater.errors import HeadwaterError
 from tests.pipeline.conftest import BRONZE, Workbench
 from tests.spark.conftest import numbered
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
+@pytest.mark.smoke
 def test_every_record_is_in_bronze_once(workbench: Workbench) -> None:
     stand = workbench.stand
     workbench.define()
@@ -72,6 +73,7 @@ def answers():
 )
 
 
+@pytest.mark.smoke
 def test_tables_views_flows_and_sinks(workbench: Workbench) -> None:
     stand = workbench.stand
     workbench.define(MORE)

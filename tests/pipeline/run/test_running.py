@@ -18,7 +18,7 @@ from tests.e2e.process import eventually
 from tests.pipeline.conftest import BRONZE, Workbench
 from tests.spark.conftest import numbered
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 class Continuous:
@@ -87,6 +87,7 @@ def counts():
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_it_runs_on_and_one_failure_stops_nobody_else(
     workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +175,7 @@ def test_retention_leaves_a_gap_that_is_noted(workbench: Workbench) -> None:
     assert [(row["first"], row["last"]) for row in gaps] == [(3, start - 1)]
 
 
+@pytest.mark.smoke
 def test_tables_are_rebuilt_and_filled(workbench: Workbench) -> None:
     stand, spark = workbench.stand, workbench.spark
     workbench.define()

@@ -15,7 +15,7 @@ from tests.pipeline.test_commands import Feeder, feeder
 
 __all__ = ["feeder"]
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.spark_process
 
 #: A catalog that is still there in the next run, and not 200 pieces of state on two cores.
 SETTINGS = {"spark.sql.catalogImplementation": "hive", "spark.sql.shuffle.partitions": "2"}

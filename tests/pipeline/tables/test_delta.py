@@ -20,7 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.project.paths import STAGING
 from headwater.pipeline.tables.delta import Table
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def numbers(spark: SparkSession, first: int, stop: int, **columns: str) -> DataFrame:
@@ -35,6 +35,7 @@ def offsets(table: Table) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.smoke
 def test_a_batch_is_written_once(spark: SparkSession, table: Table) -> None:
     assert not table.exists
     written = table.append(numbers(spark, 0, 10), "q", 0)
@@ -135,6 +136,7 @@ def test_files_know_their_bounds(spark: SparkSession, table: Table) -> None:
         assert connection.sql(after).fetchall() == [(8,)]
 
 
+@pytest.mark.smoke
 def test_upsert_replaces_rows_with_the_same_keys(spark: SparkSession, table: Table) -> None:
     def batch(*rows: tuple[str | None, int]) -> DataFrame:
         return spark.createDataFrame(list(rows), "key string, count long").coalesce(1)

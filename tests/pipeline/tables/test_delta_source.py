@@ -15,7 +15,7 @@ from headwater.pipeline.tables.delta import Table
 from headwater.pipeline.tables.delta_source import TableFiles, TableReader
 from tests.pipeline.tables.test_delta import numbers
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 class Follower:
@@ -47,6 +47,7 @@ def offsets(rows: list[Any]) -> list[int]:
     return [row["offset"] for row in rows]
 
 
+@pytest.mark.smoke
 def test_rows_come_once_in_their_order(spark: SparkSession, table: Table) -> None:
     schema = numbers(spark, 0, 1, day="DATE'2026-01-31'", text="'a'").schema
     follower = Follower(table, schema)

@@ -10,11 +10,11 @@ from headwater.errors import HeadwaterError
 from headwater.pipeline.audit import Audit, Difference
 from headwater.pipeline.run import runner
 from headwater.pipeline.tables.spark_parquet import SparkParquetTable
+from tests.cli.here import headwater_here
 from tests.pipeline.conftest import BRONZE, Workbench
-from tests.pipeline.test_commands import headwater
 from tests.spark.conftest import numbered
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -104,14 +104,14 @@ def test_what_plain_files_cannot_do_is_said(
     found = {each["name"]: each["error"] for each in run.state.as_dict()["tables"]}
     why = "the table counts has keys, which need headwater.format to be delta-rs"
     assert found == {"bronze": None, "counts": why}
-    compacted = headwater("compact", cwd=root)
+    compacted = headwater_here("pipeline", "compact", cwd=root)
     assert compacted.stderr == (
         "headwater: error: headwater.format is parquet: compact works with delta-rs only\n"
     )
     written = json.loads((root / "spark-pipeline.yml").read_text())
     written["configuration"]["headwater.format"] = "orc"
     Path(root / "spark-pipeline.yml").write_text(json.dumps(written))
-    wrong = headwater("status", cwd=root)
+    wrong = headwater_here("pipeline", "status", cwd=root)
     assert 'must be one of delta-rs, delta, iceberg, parquet, not "orc"' in wrong.stderr
 
 

@@ -1,0 +1,59 @@
+"""What a torture has found: messages are counted, and whatever must not be is a fault."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tests.e2e.process import BrokerProcess
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The accounts of a torture, after the last kill."""
+
+    #: How often who was killed.
+    kills: Mapping[str, int]
+    sent: int
+    #: Those that the broker has promised to keep.
+    acknowledged: int
+    #: Those that are where they have to be in the end.
+    found: int
+    #: Acknowledged, or stored, and not where they have to be.
+    lost: int
+    #: There more often than once, where once was promised.
+    twice: int
+    #: Sentences about all that is wrong: what is lost, what is there twice, and anything else.
+    faults: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.twice or self.faults)
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{number} of the {name}" for name, number in self.kills.items())
+        counts = (
+            f"sent {self.sent:,}, acknowledged {self.acknowledged:,}, found {self.found:,}, "
+            f"lost {self.lost:,}, twice {self.twice:,}"
+        )
+        return "\n".join([f"kills: {kills or 'none'}; {counts}", *self.faults])
+
+
+def faults_about(**wrong: Collection[object]) -> tuple[str, ...]:
+    """A sentence for each kind of which there are some, with examples; `_` stands for a blank."""
+    return tuple(
+        f"{kind.replace('_', ' ')}: {len(some):,}, such as "
+        + ", ".join(map(str, list(some)[:_SHOWN]))
+        for kind, some in wrong.items()
+        if some
+    )
+
+
+def faults_of(broker: BrokerProcess, code: int = 0) -> tuple[str, ...]:
+    """What is wrong with a broker that has stopped."""
+    found = []
+    if code:
+        found.append(f"the broker ended with {code}: {broker.log[-3000:]}")
+    if "Traceback" in broker.log:
+        found.append(f"the broker logged a traceback: {broker.log[-3000:]}")
+    return tuple(found)

@@ -136,8 +136,6 @@ class Server(ABC):
         return int(found[1]) * 1024
 
 
-_PROTOCOLS = tuple(REGISTRY)
-
 WAITING = "bench/waiting"  # the topic of a queue that exists before anyone consumes it
 
 # Who may connect. The prefetch is large (the default is 100), so that consumers which acknowledge
@@ -172,7 +170,7 @@ class Headwater(Server):
     def environment(self) -> dict[str, str]:
         # No setting of the person who runs the benchmark may leak in.
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
-        listeners = {f"listen.{wire}": f"{HOST}:0" for wire in _PROTOCOLS}
+        listeners = {f"listen.{wire}": f"{HOST}:0" for wire in REGISTRY}
         others = {f"listen.{name}": "off" for name in ("any", "console", "flight")}
         settings = {"log.sync": "always", **listeners, **others, **self.settings}
         return clean | {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from bench.brokers import KINDS
-from bench.wire import Aim
+from bench.wire import OURS, Aim
 
 _PACKAGES = ("mosquitto", "redis-server")
 
@@ -33,11 +33,7 @@ ALL: dict[str, Contestant] = {
         Contestant("mosquitto-durable", "mosquitto-durable", "mqtt", "mosquitto"),
         Contestant("redis", "redis", "redis", "redis"),
         Contestant("redis-aof", "redis-aof", "redis", "redis"),
-        Contestant("headwater-psmb", "headwater", "psmb", "headwater"),
-        Contestant("headwater-bpsp", "headwater", "bpsp", "headwater"),
-        Contestant("headwater-bmtp", "headwater", "bmtp", "headwater"),
-        Contestant("headwater-prism", "headwater", "prism", "headwater"),
-        Contestant("headwater-crystal", "headwater", "crystal", "headwater"),
+        *(Contestant(f"headwater-{wire}", "headwater", wire, "headwater") for wire in OURS),
     )
 }
 
@@ -57,11 +53,7 @@ DURABLE = (
     "jetstream-fsync",
     "mosquitto-durable",
     "redis-aof",
-    "headwater-psmb",
-    "headwater-bpsp",
-    "headwater-bmtp",
-    "headwater-prism",
-    "headwater-crystal",
+    *(f"headwater-{wire}" for wire in OURS),
 )
 
 # Queues: messages wait for a consumer, and come back when one is lost.

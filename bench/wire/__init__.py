@@ -12,6 +12,8 @@ from bench.wire.redis import Redis
 
 _PEERS = (Nats(), JetStream(), Mqtt(), Redis())
 _OURS = (Psmb(), Bmtp(), Prism(), Bpsp(), Crystal())
+#: The protocols of this broker that are measured.
+OURS = tuple(wire.name for wire in _OURS)
 WIRES: dict[str, Wire] = {wire.name: wire for wire in (*_PEERS, *_OURS)}
 
-__all__ = ["WIRES", "Aim", "Burst", "Wire", "connect"]
+__all__ = ["OURS", "WIRES", "Aim", "Burst", "Wire", "connect"]

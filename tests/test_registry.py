@@ -1,0 +1,21 @@
+"""The registry of protocols: names, and what installed packages may add."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from headwater import registry
+from headwater.errors import HeadwaterError
+from headwater.protocols import BUILT_IN
+
+
+def test_a_name_belongs_to_one_protocol() -> None:
+    with pytest.raises(HeadwaterError, match="two protocols"):
+        registry._by_name(*BUILT_IN, BUILT_IN[0])
+
+
+def test_an_entry_point_names_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints([EntryPoint("wrong", "headwater.registry:GROUP", registry.GROUP)])
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    with pytest.raises(HeadwaterError, match=r"\"wrong\" .* is not a protocol"):
+        list(registry._installed())

@@ -67,7 +67,11 @@ class Server:
         _allow_many_files()
         tls = wiring.tls_context(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
-        broker = Broker(engine, config.limits.subscriptions, config.bmtp.dedup_seconds)
+        broker = Broker(
+            engine,
+            subscriptions=config.limits.subscriptions,
+            repeat_seconds=config.bmtp.dedup_seconds,
+        )
         connections = Connections(wiring.bounds(config), broker.join, REGISTRY)
         secrets = {app.client_id: app.client_secret for app in config.prism.apps}
         settings = wiring.protocol_settings(config, secrets)

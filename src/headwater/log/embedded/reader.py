@@ -81,7 +81,7 @@ class LogReader:
 
     @property
     def holes(self) -> frozenset[tuple[int, int]]:
-        """Ranges (first offset, end) met by readers so far whose records a repair could not save."""
+        """Ranges (first offset, end) that readers have met and that a repair could not save."""
         return frozenset(self._holes)
 
     def read(

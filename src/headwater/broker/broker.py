@@ -40,6 +40,7 @@ class Broker:
     def __init__(
         self,
         engine: Engine,
+        *,
         subscriptions: int = 100_000,
         repeat_seconds: float = REPEAT_SECONDS,
     ) -> None:

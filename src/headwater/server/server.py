@@ -82,7 +82,11 @@ class Server:
         """All parts, none of which has begun to work."""
         secrets: dict[str, str] = {}
         services = wiring.services(config, secrets)
-        broker = Broker(engine, config.limits.subscriptions, wiring.repeat_seconds(services))
+        broker = Broker(
+            engine,
+            subscriptions=config.limits.subscriptions,
+            repeat_seconds=wiring.repeat_seconds(services),
+        )
         connections = Connections(wiring.bounds(config), broker.join, services)
         reports = PipelineReports()
         declare = partial(_declare_queues_of, broker, services)

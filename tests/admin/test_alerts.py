@@ -130,7 +130,7 @@ def test_messages_that_retention_took_from_a_subscriber(tmp_path: Path) -> None:
         )
 
 
-def test_dead_letters_until_they_are_put_back_or_purged(tmp_path: Path) -> None:
+def test_dead_letters_until_they_are_redriven_or_purged(tmp_path: Path) -> None:
     toml = f"[prism]\nack_seconds = 0.1\nmax_deliveries = 1\n{ALL_FIVE}"
     with watched(tmp_path / "data", toml) as (broker, eye):
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from headwater.config import Config
 from headwater.declare import value_of
-from headwater.demo.clients import APP, QUEUE, Access
-from headwater.demo.records import CHAT_CHANNELS
+from headwater.demo.clients import Access, parts
 from headwater.errors import HeadwaterError
 from headwater.registry import REGISTRY
 
@@ -31,21 +30,6 @@ data = "data"
 
 [listen]
 {listeners}
-
-[crystal]
-secret_key = "{crystal_secret}"
-
-[[prism.apps]]
-client_id = "{app}"
-client_secret = "{app_secret}"
-
-[[prism.queues]]
-app = "{app}"
-name = "{queue}"
-bindings = ["orders.#"]
-
-[bmtp.channels]
-{channels}
 """
 
 
@@ -89,15 +73,9 @@ def _free_ports() -> Iterator[int]:
 
 def write_config(directory: Path, ports: Ports) -> Access:
     """Write the broker's configuration, with new secrets; returns how clients get in."""
-    access = Access(ports.by_name, secrets.token_hex(16), secrets.token_hex(16))
-    text = _CONFIG.format(
-        listeners="\n".join(f'{name} = "{HOST}:{port}"' for name, port in ports.by_name.items()),
-        channels="\n".join(f'{number} = "{topic}"' for number, topic in CHAT_CHANNELS.items()),
-        app=APP,
-        queue=QUEUE,
-        app_secret=access.app_secret,
-        crystal_secret=access.crystal_secret,
-    )
+    access = Access(ports.by_name, secrets.token_hex(16))
+    listeners = "\n".join(f'{name} = "{HOST}:{port}"' for name, port in ports.by_name.items())
+    text = _CONFIG.format(listeners=listeners) + "".join(part.toml(access) for part in parts())
     file = directory / CONFIG_FILE
     file.touch(mode=0o600)  # before there are secrets in it
     file.write_text(text)

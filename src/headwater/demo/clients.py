@@ -1,33 +1,25 @@
-"""The simulated clients: sensors on BPSP, a shop on Prism, chat on BMTP, a game on
-CrystalConnector, meters on PSMB.
+"""The simulated clients: each protocol has a part (`parts.py`), with its share of the rate.
 
-Each publishes at its share of the rate and waits until what it sent is durable. When the broker is
-away, it comes back with it; what could not be sent meanwhile is not sent again.
+Each client publishes and waits until what it sent is durable. When the broker is away, it comes
+back with it; what could not be sent meanwhile is not sent again.
 """
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from random import Random
+from typing import Any
 
-from headwater.client import (
-    BmtpClient,
-    BpspClient,
-    Client,
-    CrystalClient,
-    PrismClient,
-    PsmbClient,
-)
+from headwater.client import Client
 from headwater.demo import records
 from headwater.errors import Disconnected
+from headwater.registry import REGISTRY
 
-QUEUE = "billing"
-APP = "shop"
-ROOMS = ("kitchen", "cellar", "attic")
-HOUSES = ("a", "b")
 #: The sensor in the attic has a bad battery: of three minutes it is silent for two.
 PERIOD_SECONDS, AWAKE_SECONDS = 180.0, 60.0
 
@@ -37,9 +29,24 @@ class Access:
     """Where the broker is, and what it wants to hear."""
 
     ports: dict[str, int]
-    app_secret: str
-    crystal_secret: str
+    secret: str
     host: str = "127.0.0.1"
+
+
+class Part(ABC):
+    """What one protocol has in the demo."""
+
+    def toml(self, access: Access) -> str:
+        """What the broker's configuration has to say for it."""
+        return ""
+
+    @abstractmethod
+    def play(self, simulation: "Simulation", rate: float) -> Iterator[Coroutine[Any, Any, None]]:
+        """Its clients, which together publish so many messages a second."""
+
+
+def parts() -> list[Part]:
+    return [resolve_name(each.demo)() for each in REGISTRY.values() if each.demo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,57 +61,25 @@ class Simulation:
 
     async def run(self, seconds: float | None = None) -> None:
         """Until it is cancelled, or for so long."""
+        everyone = parts()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                # A fifth of the rate for each protocol.
-                for room in ROOMS:
-                    group.create_task(self._sensor(room, self.rate / 5 / len(ROOMS)))
-                group.create_task(self._publish("prism", self._prism(), records.ORDERS))
-                group.create_task(self._publish("bmtp", self._bmtp(), records.CHAT))
-                group.create_task(self._publish("crystal", self._crystal(), records.GAME))
-                for house in HOUSES:
-                    group.create_task(self._meter(house, self.rate / 5 / len(HOUSES)))
-                group.create_task(self._consume())
+                for part in everyone:
+                    for client in part.play(self, self.rate / len(everyone)):
+                        group.create_task(client)
 
-    async def _sensor(self, room: str, rate: float) -> None:
-        port = self.access.ports["bpsp"]
-        client = BpspClient(self.access.host, port, user=f"sensor-{room}")
-        await self._publish("bpsp", client, records.sensor(room), rate, sleepy=room == ROOMS[-1])
-
-    async def _meter(self, house: str, rate: float) -> None:
-        client = PsmbClient(self.access.host, self.access.ports["psmb"])
-        await self._publish("psmb", client, records.meter(house), rate)
-
-    def _prism(self) -> PrismClient:
-        access = self.access
-        return PrismClient(
-            access.host, access.ports["prism"], app=APP, secret=access.app_secret, queue=QUEUE
-        )
-
-    def _bmtp(self) -> BmtpClient:
-        port = self.access.ports["bmtp"]
-        return BmtpClient(self.access.host, port, channels=records.CHAT_CHANNELS)
-
-    def _crystal(self) -> CrystalClient:
-        access = self.access
-        return CrystalClient(
-            access.host,
-            access.ports["crystal"],
-            secret=access.crystal_secret,
-            client_name="game-server",
-        )
-
-    async def _publish(
+    async def publish(
         self,
         protocol: str,
         client: Client,
         kind: records.Kind,
-        rate: float | None = None,
+        rate: float,
+        *,
         sleepy: bool = False,
     ) -> None:
+        """Let a client say what there is to say, without end."""
         random = Random(None if self.seed is None else f"{self.seed} {kind.name}")
         said = records.stream(kind, random)
-        pause = 1 / (rate or self.rate / 5)
         async with client:
             started = due = time.monotonic()
             while True:
@@ -112,7 +87,7 @@ class Simulation:
                 if not asleep:
                     await self._say(protocol, client, said)
                 # Never more than a second behind: what was missed is not made up for.
-                due = max(due + random.expovariate(1) * pause, time.monotonic() - 1)
+                due = max(due + random.expovariate(1) / rate, time.monotonic() - 1)
                 await asyncio.sleep(max(due - time.monotonic(), 0))
 
     async def _say(self, protocol: str, client: Client, said: Iterator[tuple[str, bytes]]) -> None:
@@ -120,10 +95,3 @@ class Simulation:
         with suppress(Disconnected):
             await client.publish(topic, payload)
             self.sent[protocol] += 1
-
-    async def _consume(self) -> None:
-        """The shop's billing takes orders from its queue, one after the other."""
-        async with self._prism() as client:
-            await client.subscribe(QUEUE)
-            async for _ in client:
-                self.sent["consumed"] += 1

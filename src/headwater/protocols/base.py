@@ -222,10 +222,11 @@ def with_headers(payloads: Sequence[bytes], header: Callable[[int], bytes]) -> b
         (body,) = payloads
         return header(len(body)) + body
     payloads = list(payloads)
-    headers = {size: header(size) for size in set(map(len, payloads))}
-    if len(headers) == 1:
-        (only,) = headers.values()
+    sizes = set(map(len, payloads))
+    if len(sizes) == 1:
+        only = header(sizes.pop())
         return only + only.join(payloads)
+    headers = {size: header(size) for size in sizes}
     return b"".join([part for body in payloads for part in (headers[len(body)], body)])
 
 

@@ -65,6 +65,9 @@ class Protocol:
     #: Only apps may connect: those of `headwater app add`, and of its settings.
     has_apps: bool = False
 
+    #: Its part in `headwater demo`, a `headwater.demo.clients.Part`, if it has one.
+    demo: str = ""
+
     @property
     def listen(self) -> str:
         """The default of its listener."""

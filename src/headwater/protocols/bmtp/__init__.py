@@ -21,6 +21,7 @@ PROTOCOL = Protocol(
     service="headwater.protocols.bmtp.server:BmtpService",
     client="headwater.protocols.bmtp.asyncio_client:BmtpClient",
     recognise=_recognise,
+    demo="headwater.demo.parts:Chat",
     subscribes_to="a channel (42 or bmtp/42)",
     configures_clients=True,
     acknowledges=True,

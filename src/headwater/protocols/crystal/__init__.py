@@ -19,6 +19,7 @@ PROTOCOL = Protocol(
     service="headwater.protocols.crystal.server:CrystalService",
     client="headwater.protocols.crystal.asyncio_client:CrystalClient",
     recognise=partial(begins, magic=b"GET"),
+    demo="headwater.demo.parts:Game",
     generality=1,
     subscribes_to="a topic",
     credentials="crystal://secret@host or HEADWATER_CRYSTAL_SECRET_KEY",

@@ -30,6 +30,7 @@ PROTOCOL = Protocol(
     service="headwater.protocols.prism.service:PrismService",
     client="headwater.protocols.prism.asyncio_client:PrismClient",
     recognise=_recognise,
+    demo="headwater.demo.parts:Shop",
     subscribes_to="a queue's name or nothing",
     credentials=(
         "prism://app:secret@host or HEADWATER_PRISM_CLIENT_ID and HEADWATER_PRISM_CLIENT_SECRET"

@@ -15,6 +15,7 @@ PROTOCOL = Protocol(
     service="headwater.protocols.psmb.server:PsmbService",
     client="headwater.protocols.psmb.asyncio_client:PsmbClient",
     recognise=partial(begins, magic=b"PSM"),
+    demo="headwater.demo.parts:Meters",
     subscribes_to="a PCRE pattern",
     durable_subscriptions=True,
 )

@@ -132,7 +132,7 @@ def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> 
     tables: dict[str, Any] = {each["name"]: each for each in status["tables"]}
     assert tables["bronze"]["rows"] == 1010 and tables["topics"]["rows"] == 2
     shown = here("status", cwd=project).stdout
-    assert "bronze" in shown and "1,010" in shown and "It is not running" in shown
+    assert "bronze" in shown and "1,010" in shown and "is not running" in shown
     compacted = here("compact", "bronze", cwd=project)
     assert compacted.stdout.startswith("bronze: "), compacted.stderr
     assert offsets(project) == list(range(1010))

@@ -36,7 +36,7 @@ def bronze():
 
 def headwater(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headwater", "pipeline", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=180)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
 def here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -110,7 +110,7 @@ def running(project: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.smoke
 @pytest.mark.spark_process
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_new_project_checks_runs_and_tells(tmp_path: Path, feeder: Feeder) -> None:
     made = here("init", "mine", cwd=tmp_path)
     assert "headwater pipeline run" in made.stdout, made.stderr

@@ -55,7 +55,7 @@ def spark_pipelines_run(project: Path) -> list[str]:
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
     )
     said = ran.stdout + ran.stderr
     assert ran.returncode == 0, said[-6000:]
@@ -63,7 +63,7 @@ def spark_pipelines_run(project: Path) -> list[str]:
     return sorted(set(re.findall(r"Flow (?:[\w.]+\.)?(\w+) has COMPLETED", said)))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_definitions_run_under_sparks_own_runner_and_go_on(tmp_path: Path, feeder: Feeder) -> None:
     project = make_project(tmp_path / "shop", feeder.servers)
     (project / "contracts" / "example.yml").write_text(CONTRACT)

@@ -56,7 +56,7 @@ types: .venv/dev ## Check the types
 	@$(BIN)/mypy
 
 .PHONY: format
-format: .venv/dev ## Format the code and mend what lint can mend
+format: .venv/dev ## Format the code and fix what lint can fix
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 

@@ -27,7 +27,6 @@ SOURCE = ROOT / "src" / "headwater"
 #: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/base.py: alike`.
 NAMED = re.compile(r"`((?:[\w.-]+/)*(?:[\w-]+(?:\.\w+)+)?)(?:: \w+)?`")
 FOLDERS = ("bench", "docs", "requirements", "src", "tests", "torture")
-PAGES_WITH_OLD_PATHS = ("README.md", "docs/architecture.md")
 
 #: Phrases that name nothing, or have a plainer word in the trade; each with that word.
 PHRASES = {
@@ -53,18 +52,6 @@ PHRASES = {
     r"could be two, it is none": "a name that fits two is refused",
     r"this should not happen": "unexpected error",
 }
-FILES_WITH_OLD_PHRASES = (
-    "docs/architecture.md",
-    "docs/spark.md",
-    "src/headwater/broker/queues/dead.py",
-    "src/headwater/console/guard.py",
-    "src/headwater/console/routes/lists.py",
-    "src/headwater/console/routes/messages.py",
-    "src/headwater/console/routes/queues.py",
-    "src/headwater/protocols/crystal/client.py",
-    "src/headwater/protocols/crystal/crystal.proto",
-    "src/headwater/spark/flight_client.py",
-)
 TEXTS = (".css", ".html", ".js", ".json", ".md", ".proto", ".py", ".sql", ".yml")
 
 
@@ -189,17 +176,13 @@ def named_files(page: Path) -> Iterator[str]:
             yield match[1]
 
 
-def current(page: Path) -> bool:
-    return str(page.relative_to(ROOT)) not in PAGES_WITH_OLD_PATHS
-
-
 def is_there(name: str) -> bool:
     if "/" not in name:
         return any(any((ROOT / folder).rglob(name)) for folder in FOLDERS)
     return (ROOT / name).exists() or (SOURCE / name).exists()
 
 
-@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in pages() if current(page)])
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in pages()])
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     gone = [name for name in named_files(ROOT / page) if not is_there(name)]
     assert not gone, f"{page} names {', '.join(gone)}"
@@ -229,5 +212,4 @@ def test_no_phrase_comes_back(phrase: str) -> None:
     # A sentence may go on in the next line, behind the mark of a comment.
     pattern = re.compile(phrase.replace(" ", r"(?:\s|//|#|\*)+"), re.IGNORECASE)
     found = [str(file.relative_to(ROOT)) for file in texts() if pattern.search(file.read_text())]
-    left = [file for file in found if file not in FILES_WITH_OLD_PHRASES]
-    assert not left, f'say "{PHRASES[phrase]}" in {", ".join(left)}'
+    assert not found, f'say "{PHRASES[phrase]}" in {", ".join(found)}'

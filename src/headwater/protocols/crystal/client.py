@@ -26,7 +26,7 @@ _REFUSALS = {
     pb.UNKNOWN: (Code.MALFORMED, "the broker does not understand this"),
     pb.AUTHENTICATED: (Code.ALREADY_EXISTS, "this connection is authenticated already"),
     pb.NAME_EXISTS: (Code.ALREADY_EXISTS, "another connection has this client id"),
-    pb.UNAUTHENTICATED: (Code.NOT_PERMITTED, "the secret is wrong, or was not told"),
+    pb.UNAUTHENTICATED: (Code.NOT_PERMITTED, "wrong or missing secret"),
     pb.UNREGISTERED_CHANNEL: (Code.NOT_PERMITTED, "the channel is not registered for publishing"),
     pb.INTERNAL: (Code.INTERNAL, "the broker could not do it"),
 }

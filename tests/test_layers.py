@@ -270,6 +270,18 @@ def test_files_can_be_read_in_one_sitting(file: Path) -> None:
     assert lines <= MOST_LINES, f"{name_of(file)} has {lines} lines; split it"
 
 
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for file in FILES:
+        if file.name.endswith("_pb2.py"):
+            continue  # generated
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name_of(file))
+    repeated = {name: files for name, files in places.items() if len(files) > 1}
+    assert not repeated
+
+
 def test_the_rules_find_what_they_forbid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a mistake in this file would make everything above pass."""
     (tmp_path / "broker").mkdir()

@@ -107,7 +107,7 @@ def _answers(port: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_most_records_fit_their_contract_and_some_do_not(kind: records.Kind) -> None:
+def test_most_records_fit_their_contract_and_some_do_not(kind: records.RecordKind) -> None:
     contracts = load(CONTRACTS)
     said = records.stream(kind, Random(1))
     places: Counter[str] = Counter()

@@ -31,7 +31,7 @@ from headwater.protocols.crystal.wire import (
 from headwater.protocols.websocket import (
     BINARY,
     TEXT,
-    Reader,
+    FrameReader,
     TooLarge,
     frame,
     frames,
@@ -522,7 +522,7 @@ def test_every_message_has_its_result(messages: list[bytes]) -> None:
     session = known()
     _, answer, closed = outcome(session, [sent(*messages)])
     assert not closed
-    found = Reader(LIMIT, masked=False).receive(answer)
+    found = FrameReader(LIMIT, masked=False).receive(answer)
     assert len(found) == len(messages)
     for each in found:
         assert not isinstance(each, TooLarge)

@@ -15,7 +15,7 @@ from headwater.filters import BindingFilter, LevelFilter
 from headwater.message import Batch, Run
 from headwater.protocols.base import Answered, Delivered, Ready, Terms
 from headwater.protocols.prism import codec as prism
-from headwater.protocols.websocket import BINARY, PING, TEXT, Reader, masked_frame
+from headwater.protocols.websocket import BINARY, PING, TEXT, FrameReader, masked_frame
 from tests.protocols.helpers import (
     broken,
     commands_of,
@@ -356,7 +356,7 @@ def test_every_message_is_the_json_object_of_the_document(
     headers = (("kind", "x"), ("content-type", content_type))
     made = Run(prism.topic_of(key), run, protocol="psmb", headers=headers)
     (frames,), _ = opened().send(Batch(0, second * 1_000_000 + 5, made), KEY, True)
-    reader = Reader(1 << 20, masked=False)
+    reader = FrameReader(1 << 20, masked=False)
     expected = []
     for tag, payload in enumerate(run, 1):
         shown: dict[str, object] = {"time": second, "tag": str(tag), "key": key}

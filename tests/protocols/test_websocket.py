@@ -25,9 +25,9 @@ from headwater.protocols.websocket import (
     PONG,
     TEXT,
     CloseCode,
+    FrameReader,
     HttpRefusal,
     Message,
-    Reader,
     Request,
     TooLarge,
     WebSocketClient,
@@ -54,7 +54,7 @@ control_payloads = st.binary(max_size=125)
 masks = st.booleans()
 
 
-def read(reader: Reader, stream: Iterable[bytes]) -> list[Message | TooLarge]:
+def read(reader: FrameReader, stream: Iterable[bytes]) -> list[Message | TooLarge]:
     return [message for piece in stream for message in reader.receive(piece)]
 
 
@@ -132,7 +132,7 @@ def test_what_the_package_writes_is_read_the_same(
     written: list[Frame], masked: bool, cut: list[int], whole: bool
 ) -> None:
     data = b"".join([each.serialize(mask=masked) for each in written])
-    reader = Reader(LIMIT, masked=masked)
+    reader = FrameReader(LIMIT, masked=masked)
     stream = [data] if whole or len(data) > 5000 else pieces(data, cut)
     assert read(reader, stream) == meant(written)
     assert reader.failed is None
@@ -143,7 +143,7 @@ def test_what_the_package_writes_is_read_the_same(
 def test_a_frame_may_be_cut_anywhere(length: int, masked: bool) -> None:
     data = Frame(Opcode.BINARY, b"x" * length).serialize(mask=masked) * 2
     for position in range(len(data)):
-        reader = Reader(LIMIT, masked=masked)
+        reader = FrameReader(LIMIT, masked=masked)
         stream = [data[:position], data[position:]]
         assert read(reader, stream) == [(BINARY, b"x" * length)] * 2
 
@@ -216,7 +216,7 @@ def test_a_violation_fails_with_the_packages_code(name: str) -> None:
     _, code = library_reads(data, masked=True)
     assert code
     for stream in ([data], [data[i : i + 1] for i in range(len(data))]):
-        reader = Reader(LIMIT, masked=True)
+        reader = FrameReader(LIMIT, masked=True)
         messages = read(reader, stream)
         assert messages[0] == (BINARY, b"good")
         assert messages[1:] in ([], [(PING, b"x")])
@@ -226,7 +226,7 @@ def test_a_violation_fails_with_the_packages_code(name: str) -> None:
 
 
 def test_a_server_must_not_mask() -> None:
-    reader = Reader(LIMIT, masked=False)
+    reader = FrameReader(LIMIT, masked=False)
     assert reader.receive(raw(0x82, b"x")) == []
     assert reader.failed is not None
     assert reader.failed.code == CloseCode.PROTOCOL_ERROR
@@ -237,7 +237,7 @@ def test_a_server_must_not_mask() -> None:
 )
 def test_lengths_have_their_shortest_form(start: bytes) -> None:
     """RFC 6455 demands it; the package does not look."""
-    reader = Reader(LIMIT, masked=True)
+    reader = FrameReader(LIMIT, masked=True)
     assert reader.receive(start + KEY + bytes(200)) == []
     assert reader.failed is not None
     assert reader.failed.code == CloseCode.PROTOCOL_ERROR
@@ -247,18 +247,18 @@ def test_lengths_have_their_shortest_form(start: bytes) -> None:
 def test_text_is_utf8(parts: list[bytes]) -> None:
     """The package leaves this to the layer above its frames, which uses the same code."""
     as_messages = masked_frames(TEXT, parts, KEY * len(parts))
-    reader = Reader(LIMIT, masked=True)
+    reader = FrameReader(LIMIT, masked=True)
     assert all(message == (TEXT, b"ok") for message in reader.receive(as_messages))
     assert reader.failed is not None
     assert reader.failed.code == CloseCode.INVALID_DATA
-    reader = Reader(LIMIT, masked=True)
+    reader = FrameReader(LIMIT, masked=True)
     assert reader.receive(raw(0x01, parts[0]) + raw(0x80, parts[-1])) == []
     assert reader.failed is not None
     assert reader.failed.code == CloseCode.INVALID_DATA
 
 
 def test_a_character_may_be_cut_by_frames() -> None:
-    reader = Reader(LIMIT, masked=True)
+    reader = FrameReader(LIMIT, masked=True)
     sent = raw(0x01, b"\xe2\x82") + raw(0x89, b"?") + raw(0x80, b"\xac")
     assert reader.receive(sent) == [(PING, b"?"), (TEXT, "€".encode())]
     assert reader.controls == [0]
@@ -276,7 +276,7 @@ def test_arbitrary_frames_end_as_with_the_package(
 ) -> None:
     # The package does not look at text, so that is left to the tests above.
     data = b"".join([raw(first, payload, masked) for first, masked, payload in written])
-    reader = Reader(LIMIT, masked=True)
+    reader = FrameReader(LIMIT, masked=True)
     messages = read(reader, pieces(data, cut))
     expected, code = library_reads(data, masked=True)
     if reader.failed is not None and reader.failed.code == CloseCode.INVALID_DATA and code != 1007:
@@ -289,9 +289,9 @@ def test_arbitrary_frames_end_as_with_the_package(
 @pytest.mark.property
 @given(st.binary(max_size=300), masks, st.booleans(), sizes)
 def test_any_bytes_are_survived(data: bytes, masked: bool, skip: bool, cut: list[int]) -> None:
-    reader = Reader(50, masked=masked, skip_oversized=skip)
+    reader = FrameReader(50, masked=masked, skip_oversized=skip)
     in_pieces = read(reader, pieces(data, cut))
-    other = Reader(50, masked=masked, skip_oversized=skip)
+    other = FrameReader(50, masked=masked, skip_oversized=skip)
     assert other.receive(data) == in_pieces
     assert (reader.failed and reader.failed.code) == (other.failed and other.failed.code)
 
@@ -313,29 +313,29 @@ OVERSIZED = [
 def test_oversized_messages_can_be_skipped(data: bytes, size: int) -> None:
     good = raw(0x82, b"y" * 100)
     stream = list(pieces(good + data + good + data, [size]))
-    reader = Reader(100, masked=True, skip_oversized=True)
+    reader = FrameReader(100, masked=True, skip_oversized=True)
     found = read(reader, stream)
     assert [isinstance(each, TooLarge) for each in found] == [False, True, False, True]
     assert found[0] == found[2] == (BINARY, b"y" * 100)
     assert reader.failed is None
-    reader = Reader(100, masked=True)
+    reader = FrameReader(100, masked=True)
     assert read(reader, stream) == [(BINARY, b"y" * 100)]
     assert reader.failed is not None
     assert reader.failed.code == CloseCode.TOO_BIG
 
 
 def test_control_frames_between_skipped_parts() -> None:
-    reader = Reader(100, masked=True, skip_oversized=True)
+    reader = FrameReader(100, masked=True, skip_oversized=True)
     assert reader.receive(raw(0x02, b"x" * 101) + raw(0x89, b"?")) == [(PING, b"?")]
     (found,) = reader.receive(raw(0x80, b"x"))
     assert isinstance(found, TooLarge)
 
 
 def test_skipping_takes_no_memory() -> None:
-    reader = Reader(1000, masked=True, skip_oversized=True)
+    reader = FrameReader(1000, masked=True, skip_oversized=True)
     chunk = bytes(100_000)
 
-    def skip() -> Reader:
+    def skip() -> FrameReader:
         reader.receive(b"\x82\xff" + (1 << 40).to_bytes(8, "big") + KEY)
         for _ in range(100):
             assert reader.receive(chunk) == []
@@ -345,10 +345,10 @@ def test_skipping_takes_no_memory() -> None:
 
 
 def test_empty_parts_take_no_memory() -> None:
-    reader = Reader(1000, masked=True)
+    reader = FrameReader(1000, masked=True)
     parts = raw(0x00, b"") * 1000
 
-    def feed() -> Reader:
+    def feed() -> FrameReader:
         reader.receive(raw(0x02, b"x"))
         for _ in range(100):
             reader.receive(parts)
@@ -361,7 +361,7 @@ def test_byte_by_byte_takes_time_in_proportion() -> None:
     def feed(length: int) -> float:
         data = masked_frame(BINARY, bytes(length), KEY)
         cut = [data[i : i + 1] for i in range(len(data))]
-        return seconds(lambda: read(Reader(1 << 24, masked=True), cut))
+        return seconds(lambda: read(FrameReader(1 << 24, masked=True), cut))
 
     assert feed(200_000) < 12 * feed(50_000)
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from headwater.errors import ConfigError, HeadwaterError, Refusal
 from headwater.spark import sink
-from headwater.spark.flight_client import CommittedBatch, FlightClient, LogBounds
+from headwater.spark.flight_client import CommitAnswer, FlightClient, LogBounds
 from headwater.spark.options import SinkOptions, parse
 from headwater.spark.sink import BatchWriter, Sieve, StagedPartition
 from tests.e2e.process import BrokerProcess
@@ -245,8 +245,8 @@ def test_a_commit_counts_once(broker_stand: BrokerStand) -> None:
     broker.stage("spark/q", 0, 1, "third", [columns])
     parts = {"0": "second", "1": "third"}
     assert broker.committed("spark/q") is None
-    assert broker.commit("spark/q", 0, parts) == CommittedBatch(0, 6, repeated=False)
-    assert broker.commit("spark/q", 0, parts) == CommittedBatch(0, 6, repeated=True)
+    assert broker.commit("spark/q", 0, parts) == CommitAnswer(0, 6, repeated=False)
+    assert broker.commit("spark/q", 0, parts) == CommitAnswer(0, 6, repeated=True)
     broker.stage("spark/q", 0, 0, "again", [columns])
     assert broker.commit("spark/q", 0, {"0": "again"}).repeated
     assert broker.committed("spark/q") == 0

@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 
-class Target(StrEnum):
+class RedriveTarget(StrEnum):
     TABLES = "tables"
     TOPIC = "topic"
 
@@ -90,9 +90,9 @@ def redrive(
         str | None, typer.Option(metavar="RULE", help="Only records that broke this rule.")
     ] = None,
     to: Annotated[
-        Target,
+        RedriveTarget,
         typer.Option(help="tables: records that fit now become rows; topic: publish them again."),
-    ] = Target.TABLES,
+    ] = RedriveTarget.TABLES,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -109,10 +109,10 @@ def redrive(
 
     selected = QuarantineSelection(contract, rule)
     count = _count(loaded, selected)
-    if not count or (dry_run and to is Target.TOPIC):
+    if not count or (dry_run and to is RedriveTarget.TOPIC):
         _tell(RedriveOutcome(count), as_json)
         return
-    if to is Target.TOPIC:
+    if to is RedriveTarget.TOPIC:
         broker_of(loaded).log()  # fails before anyone is asked
     if not (dry_run or yes) and sys.stdin.isatty():  # a script cannot answer
         typer.confirm(f"Redrive {count} records to {_words(to)}?", abort=True, err=True)
@@ -159,7 +159,7 @@ def _rows(quarantine: Any, **wanted: str | None) -> int:
 
 
 def _redriven(
-    project: "Project", selected: "QuarantineSelection", to: Target, dry_run: bool
+    project: "Project", selected: "QuarantineSelection", to: RedriveTarget, dry_run: bool
 ) -> "RedriveOutcome":
     from headwater.pipeline.contracts import load as load_contracts
     from headwater.pipeline.repair.redrive import QuarantineRedrive
@@ -168,13 +168,13 @@ def _redriven(
     if dry_run:
         return work.look(selected)
     with progress_bar("redriving") as progress:
-        if to is Target.TOPIC:
+        if to is RedriveTarget.TOPIC:
             return work.to_topic(selected, broker_of(project), progress)
         return work.to_tables(selected, progress)
 
 
-def _words(to: Target) -> str:
-    return "their topics" if to is Target.TOPIC else "the tables"
+def _words(to: RedriveTarget) -> str:
+    return "their topics" if to is RedriveTarget.TOPIC else "the tables"
 
 
 def _tell(outcome: "RedriveOutcome", as_json: bool) -> None:

@@ -72,7 +72,7 @@ class Simulation:
         self,
         protocol: str,
         client: Client,
-        kind: records.Kind,
+        kind: records.RecordKind,
         rate: float,
         *,
         sleepy: bool = False,

@@ -26,7 +26,7 @@ Say = Callable[[Random, int], tuple[str, Fields]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordKind:
     """One kind of records: `say` makes the topic and the fields of the next one."""
 
     name: str
@@ -35,7 +35,7 @@ class Kind:
     say: Say
 
 
-def stream(kind: Kind, random: Random) -> Iterator[tuple[str, bytes]]:
+def stream(kind: RecordKind, random: Random) -> Iterator[tuple[str, bytes]]:
     """Topics and payloads, without end."""
     run = f"{random.randrange(16**6):06x}"  # so that ids are new after a restart
     for number in count(1):
@@ -51,7 +51,7 @@ def stream(kind: Kind, random: Random) -> Iterator[tuple[str, bytes]]:
             yield topic, payload
 
 
-def _wrong(kind: Kind, fields: Fields, random: Random) -> bytes:
+def _wrong(kind: RecordKind, fields: Fields, random: Random) -> bytes:
     """The same, but as things go wrong in life."""
     text = json.dumps(fields)
     match random.randrange(4):
@@ -69,12 +69,12 @@ def _text(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def sensor(room: str) -> Kind:
+def sensor(room: str) -> RecordKind:
     def say(random: Random, number: int) -> tuple[str, Fields]:
         celsius = round(random.gauss(21, 2), 1)
         return f"sensors/{room}", {"room": room, "celsius": celsius}
 
-    return Kind(f"sensor {room}", "measured_at", "celsius", say)
+    return RecordKind(f"sensor {room}", "measured_at", "celsius", say)
 
 
 def _order(random: Random, number: int) -> tuple[str, Fields]:
@@ -104,14 +104,14 @@ def _event(random: Random, number: int) -> tuple[str, Fields]:
     return "game/events", {"player": player, "event": event, "points": points}
 
 
-def meter(house: str) -> Kind:
+def meter(house: str) -> RecordKind:
     def say(random: Random, number: int) -> tuple[str, Fields]:
         kwh = round(1000 + number * 0.01 + random.random() * 0.01, 3)
         return f"meters/{house}", {"house": house, "kwh": kwh}
 
-    return Kind(f"meter {house}", "read_at", "kwh", say)
+    return RecordKind(f"meter {house}", "read_at", "kwh", say)
 
 
-ORDERS = Kind("orders", "placed_at", "amount", _order)
-CHAT = Kind("chat", "written_at", "likes", _message)
-GAME = Kind("game", "happened_at", "points", _event)
+ORDERS = RecordKind("orders", "placed_at", "amount", _order)
+CHAT = RecordKind("chat", "written_at", "likes", _message)
+GAME = RecordKind("game", "happened_at", "points", _event)

@@ -73,7 +73,7 @@ class RecordSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedBatch:
+class CommitAnswer:
     """A batch that is visible. `repeated`: it was so before."""
 
     first: int | None
@@ -169,10 +169,10 @@ class FlightClient:
 
         self._persist(put)
 
-    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> CommittedBatch:
+    def commit(self, query: str, batch: int, parts: Mapping[str, str]) -> CommitAnswer:
         """Make a batch visible, once. `parts`: the attempt that counts of each partition."""
         found = self._act("commit", COMMIT_SECONDS, query=query, batch=batch, parts=dict(parts))
-        return CommittedBatch(found["first"], found["count"], found["repeated"])
+        return CommitAnswer(found["first"], found["count"], found["repeated"])
 
     def abort(self, query: str, batch: int) -> None:
         self._act("abort", query=query, batch=batch)

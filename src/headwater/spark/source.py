@@ -75,7 +75,7 @@ class OffsetRange(InputPartition):
     end: int
 
 
-class LogReader:
+class SourceReader:
     """Reads ranges of the log, for batch and stream."""
 
     def __init__(self, options: SourceOptions, wanted: StructType) -> None:
@@ -174,7 +174,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class BatchReader(LogReader, DataSourceReader):
+class BatchReader(SourceReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         self._check("batch")
         options, log = self._options, self._broker.log()
@@ -194,7 +194,7 @@ class BatchReader(LogReader, DataSourceReader):
         return self._partitions(self._kept(start, end, log.start), end)
 
 
-class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of its own as long as its query does, but for `read`."""
 
     def __init__(self, options: SourceOptions, wanted: StructType) -> None:

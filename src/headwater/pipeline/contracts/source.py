@@ -27,7 +27,7 @@ from headwater.pipeline.contracts.model import Contract
 from headwater.pipeline.taskfiles.write import DIGEST, FILE_COLUMNS, FileReader, TaskRows, gather
 from headwater.spark import arrow_schemas
 from headwater.spark.options import SourceOptions, parse
-from headwater.spark.source import BatchReader, LogReader, StreamReader, schema
+from headwater.spark.source import BatchReader, SourceReader, StreamReader, schema
 
 NAME = "headwater_contracts"
 QUARANTINE = "quarantine"
@@ -156,7 +156,7 @@ class ContractRowSource(DataSource):
         return _StreamRowsReader(dict(self.options))
 
 
-class _RowsReader(LogReader):
+class _RowsReader(SourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._table = options.pop("table")
         # The columns of a stream are fixed: a field without one is kept in `_rest`.

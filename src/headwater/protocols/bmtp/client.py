@@ -16,8 +16,8 @@ from headwater.protocols.base import (
 )
 from headwater.protocols.bmtp.envelope import (
     PRODUCER,
+    EnvelopeOrigin,
     Opened,
-    Origin,
     as_scalar,
     binary_bodies,
     close_json,
@@ -190,7 +190,7 @@ class BmtpClientSession(ClientSession):
         header = header_size(first, self._dialect)
         payloads: list[bytes] = []
         streams = bytearray()
-        origin: Origin | None = None
+        origin: EnvelopeOrigin | None = None
         while end <= len(data):
             try:
                 opened = self._open(data[position + header : end])
@@ -214,7 +214,7 @@ class BmtpClientSession(ClientSession):
         return open_delivered(body) if self._envelope == "json" else open_binary(body)
 
     def _delivered(
-        self, first: int, origin: Origin, payloads: list[bytes], streams: bytes
+        self, first: int, origin: EnvelopeOrigin, payloads: list[bytes], streams: bytes
     ) -> Delivered:
         qos = first & QOS_BITS
         headers = QOS_HEADERS[qos]

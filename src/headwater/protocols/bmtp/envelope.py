@@ -42,7 +42,7 @@ _PLAIN_DELIVERY = re.compile(
 )
 
 
-class Origin(NamedTuple):
+class EnvelopeOrigin(NamedTuple):
     """What messages of one run have in common, as far as the envelope tells."""
 
     channel: int
@@ -51,7 +51,7 @@ class Origin(NamedTuple):
 
 
 class Opened(NamedTuple):
-    origin: Origin
+    origin: EnvelopeOrigin
     payload: bytes
     #: Where in the envelope the payload is, as a string, an object, an array or itself.
     span: tuple[int, int]
@@ -89,7 +89,7 @@ def open_binary(envelope: bytes) -> Opened:
     if len(envelope) < U32.size:
         raise Refusal(Code.MALFORMED, "the envelope has no channel id")
     (channel,) = U32.unpack_from(envelope)
-    return Opened(Origin(channel), envelope[U32.size :], (U32.size, len(envelope)))
+    return Opened(EnvelopeOrigin(channel), envelope[U32.size :], (U32.size, len(envelope)))
 
 
 def close_json(channel: int, payloads: Sequence[bytes], producer: str = "") -> list[bytes]:
@@ -147,7 +147,9 @@ def open_delivered(envelope: bytes) -> Opened:
         if int(channel) <= HIGHEST_CHANNEL:
             name = "" if producer == b"null" else producer.decode()
             start, end = plain.span(3)
-            return Opened(Origin(int(channel), name, name[1:-1]), payload, (start - 1, end + 1))
+            return Opened(
+                EnvelopeOrigin(int(channel), name, name[1:-1]), payload, (start - 1, end + 1)
+            )
     return parse_delivered(envelope)
 
 
@@ -187,20 +189,20 @@ def _data(payload: bytes) -> bytes:
         return b'"%b","encoding":"base64"' % b64encode(payload)
 
 
-def _origin(text: str, found: dict[str, Member]) -> Origin:
+def _origin(text: str, found: dict[str, Member]) -> EnvelopeOrigin:
     if "consumer_id" not in found:
         raise ValueError("there is no consumer_id")
     channel = parse_channel(_raw(text, found["consumer_id"]))
     if channel is None:
         raise ValueError("the consumer_id is not a channel")
     if PRODUCER not in found:
-        return Origin(channel)
+        return EnvelopeOrigin(channel)
     value, raw = found[PRODUCER].value, _raw(text, found[PRODUCER])
     if isinstance(value, dict | list):
         raise ValueError("the producer_id is not a scalar")
     if value is None:
-        return Origin(channel)
-    return Origin(channel, raw, value if isinstance(value, str) else raw)
+        return EnvelopeOrigin(channel)
+    return EnvelopeOrigin(channel, raw, value if isinstance(value, str) else raw)
 
 
 def _payload_of(text: str, data: Member) -> bytes:

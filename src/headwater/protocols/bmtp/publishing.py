@@ -13,7 +13,7 @@ from headwater.commands import Command, Publish, Respond
 from headwater.errors import Code, ProtocolViolation, Refusal
 from headwater.message import Headers, Run, Tiles
 from headwater.protocols.base import LONGEST_COLUMNS, TILED, Terms
-from headwater.protocols.bmtp.envelope import PRODUCER, Origin
+from headwater.protocols.bmtp.envelope import PRODUCER, EnvelopeOrigin
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.reader import reader_of
 from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
@@ -48,7 +48,7 @@ class Gathering:
 
     __slots__ = ("first", "origin", "payloads", "streams")
 
-    def __init__(self, first: int, origin: Origin) -> None:
+    def __init__(self, first: int, origin: EnvelopeOrigin) -> None:
         self.first = first
         self.origin = origin
         self.payloads: list[bytes] = []
@@ -63,7 +63,7 @@ class Publishing:
         self._dialect: Dialect = dialect
         self._reader = reader_of(envelope)
         self._channels = channels
-        self._senders: dict[Origin, Sender | Refusal] = {}
+        self._senders: dict[EnvelopeOrigin, Sender | Refusal] = {}
         self._apart = 0  # packets before this position are taken one by one
 
     def read(self, data: bytes, position: int) -> Generator[Command, None, tuple[int, int]]:
@@ -117,7 +117,9 @@ class Publishing:
         yield from self._finish(run)
         return position, need
 
-    def _open(self, data: bytes, position: int, start: int, end: int) -> tuple[Origin, bytes]:
+    def _open(
+        self, data: bytes, position: int, start: int, end: int
+    ) -> tuple[EnvelopeOrigin, bytes]:
         if end - position > MOST_PACKET_BYTES:
             raise Refusal(Code.TOO_LARGE, f"a packet has at most {MOST_PACKET_BYTES} bytes")
         origin, payload = self._reader.open(data, start, end)
@@ -173,7 +175,7 @@ class Publishing:
         return self._publish(run.first, run.origin, run.payloads, bytes(run.streams))
 
     def _publish(
-        self, first: int, origin: Origin, payloads: Sequence[bytes], streams: bytes
+        self, first: int, origin: EnvelopeOrigin, payloads: Sequence[bytes], streams: bytes
     ) -> tuple[Command, ...]:
         sender = self._sender(origin)
         if isinstance(sender, Refusal):
@@ -191,7 +193,7 @@ class Publishing:
         once, again = qos == 2, qos == 2 and bool(first & DUP)
         return (Publish(run, pubacks(DONE, streams), True, streams, once, again),)
 
-    def _sender(self, origin: Origin) -> Sender | Refusal:
+    def _sender(self, origin: EnvelopeOrigin) -> Sender | Refusal:
         sender = self._senders.get(origin)
         if sender is None:
             if len(self._senders) >= MOST_SENDERS:
@@ -199,7 +201,7 @@ class Publishing:
             sender = self._senders[origin] = self._check(origin)
         return sender
 
-    def _check(self, origin: Origin) -> Sender | Refusal:
+    def _check(self, origin: EnvelopeOrigin) -> Sender | Refusal:
         limit = self._terms.topic_bytes
         try:
             topic = topics.check(self._channels.topic(origin.channel), limit)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from headwater.protocols.bmtp.envelope import Origin, open_binary, open_data, open_json
+from headwater.protocols.bmtp.envelope import EnvelopeOrigin, open_binary, open_data, open_json
 from headwater.protocols.bmtp.settings import EnvelopeName
 from headwater.protocols.bmtp.wire import MOST_PACKET_BYTES, U32
 
@@ -31,16 +31,16 @@ class Shape(NamedTuple):
 
     before: bytes
     behind: bytes
-    origin: Origin
+    origin: EnvelopeOrigin
 
 
-class Reader(ABC):
+class EnvelopeReader(ABC):
     #: That of the last envelope, if it has one.
     shape: Shape | None = None
     _few = FEWEST_TOGETHER
 
     @abstractmethod
-    def open(self, data: bytes, start: int, end: int) -> tuple[Origin, bytes]:
+    def open(self, data: bytes, start: int, end: int) -> tuple[EnvelopeOrigin, bytes]:
         """The origin and payload of the envelope in this part of `data`."""
 
     @abstractmethod
@@ -103,13 +103,13 @@ class Known(NamedTuple):
     shape: Shape
 
 
-class JsonReader(Reader):
+class JsonReader(EnvelopeReader):
     def __init__(self) -> None:
         self._last: Known | None = None
         self._known: dict[bytes, Known] = {}
         self._prefix_sizes: set[int] = set()
 
-    def open(self, data: bytes, start: int, end: int) -> tuple[Origin, bytes]:
+    def open(self, data: bytes, start: int, end: int) -> tuple[EnvelopeOrigin, bytes]:
         known = self._last
         if known is None or not data.startswith(known.prefix, start):
             known = self._find(data, start)
@@ -139,7 +139,7 @@ class JsonReader(Reader):
                 return known
         return None
 
-    def _parse(self, envelope: bytes) -> tuple[Origin, bytes]:
+    def _parse(self, envelope: bytes) -> tuple[EnvelopeOrigin, bytes]:
         self.shape = None
         origin, payload, (start, end) = open_json(envelope)
         if len(envelope) - (end - start) <= LONGEST_SHAPE:
@@ -148,7 +148,7 @@ class JsonReader(Reader):
                 self.shape = known.shape
         return origin, payload
 
-    def _learn(self, prefix: bytes, suffix: bytes, origin: Origin) -> Known:
+    def _learn(self, prefix: bytes, suffix: bytes, origin: EnvelopeOrigin) -> Known:
         if len(self._known) >= MOST_SHAPES and prefix not in self._known:
             self._known.clear()
             self._prefix_sizes.clear()
@@ -158,8 +158,8 @@ class JsonReader(Reader):
         return self._last
 
 
-class BinaryReader(Reader):
-    def open(self, data: bytes, start: int, end: int) -> tuple[Origin, bytes]:
+class BinaryReader(EnvelopeReader):
+    def open(self, data: bytes, start: int, end: int) -> tuple[EnvelopeOrigin, bytes]:
         shape = self.shape
         if shape is None or end - start < U32.size or not data.startswith(shape.before, start):
             origin = open_binary(data[start:end]).origin
@@ -170,7 +170,7 @@ class BinaryReader(Reader):
         return True
 
 
-def reader_of(envelope: EnvelopeName) -> Reader:
+def reader_of(envelope: EnvelopeName) -> EnvelopeReader:
     return JsonReader() if envelope == "json" else BinaryReader()
 
 

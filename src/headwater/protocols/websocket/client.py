@@ -15,8 +15,8 @@ from headwater.protocols.websocket.frames import (
     PING,
     PONG,
     CloseCode,
+    FrameReader,
     Message,
-    Reader,
     close_payload,
     masked_frame,
     masked_frames,
@@ -35,7 +35,7 @@ class WebSocketClient(ClientSession):
 
     def __init__(self, message_bytes: int, nonce: bytes = b"") -> None:
         self._key = b64encode(nonce or os.urandom(16)).decode()
-        self._reader = Reader(message_bytes, masked=False)
+        self._reader = FrameReader(message_bytes, masked=False)
         self._response = b""  # what has arrived of it
         self._open = False
         self._ended = False

@@ -58,7 +58,7 @@ class Failed(HeadwaterError):
         self.code = code
 
 
-class Reader:
+class FrameReader:
     """Bytes in, messages out: those of one read together.
 
     `failed` is set when the peer broke the rules. What came before that is still good; nothing

@@ -11,8 +11,8 @@ from headwater.protocols.websocket.frames import (
     PING,
     PONG,
     CloseCode,
+    FrameReader,
     Message,
-    Reader,
     TooLarge,
     close_frame,
     frame,
@@ -64,7 +64,7 @@ class WebSocketSession(Session):
     def __init__(self, terms: Terms, message_bytes: int | None = None) -> None:
         self._terms = terms
         limit = terms.message_bytes if message_bytes is None else message_bytes
-        self._reader = Reader(
+        self._reader = FrameReader(
             limit, masked=True, skip_oversized=self.skip_oversized, check_text=self.check_text
         )
         self._request = b""  # what has arrived of it

@@ -63,6 +63,7 @@ RULES: dict[str, set[str] | None] = {
     "control": {"errors"},
     "identity": {"errors", "units"},
     "logging_setup": set(),
+    "without_pandas": set(),
     "console": {"control", "errors", "logging_setup", "identity", "registry"},
     "cli": None,
     "client": None,

@@ -24,21 +24,7 @@ from headwater.registry import REGISTRY
 #: Seconds that anything may take on a machine that has much else to do. A test that passes never
 #: waits for so long.
 PATIENCE = 60.0
-#: As where it is installed without Spark: Arrow imports pandas if it is there, which the broker has
-#: no use for, and which takes a third of the time to start.
-_PROGRAM = """
-import sys
-
-class WithoutPandas:
-    def find_spec(self, name, *_):
-        if name == "pandas":
-            raise ImportError(name)
-
-sys.meta_path.insert(0, WithoutPandas())
-from headwater.cli import main
-main()
-"""
-_SERVE = (sys.executable, "-c", _PROGRAM, "serve")
+_SERVE = (sys.executable, "-m", "headwater", "serve")
 LISTENERS = (*REGISTRY, "any", "flight")
 APP, SECRET = "shop", "a secret of a test, long enough"
 #: An app of Prism and a secret of CrystalConnector, so that clients of all five can connect.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.spark import daemon, java, session
+from headwater.spark import daemon, java, python, session
 from headwater.spark.session import (
     DIRECTORY_VARIABLE,
     _chooses_collector,
@@ -106,6 +106,7 @@ def test_without_a_java_of_its_own_the_one_that_pip_brings_is_used(
     assert {each.name for each in work.iterdir()} == {"spark", "source", "checkpoint"}
     assert {each.name.partition("-")[0] for each in (work / "spark").iterdir()} == {
         "java",
+        "python",
         "run",
         "warehouse",
     }
@@ -132,6 +133,38 @@ def test_a_worker_is_silent_about_spark_that_hung_up(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert "OSError: something else" in said
     assert "BrokenPipe" not in said
+
+
+# Python
+
+
+def test_workers_import_pyspark_from_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    python.prepare(tmp_path / "a directory")
+    program = "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv)"
+    seen = subprocess.run(
+        [os.environ["PYSPARK_PYTHON"], "-c", program, "an argument"],
+        env=os.environ | {"PYTHONPATH": "/a b/pyspark.zip:/a b/py4j.zip:/c"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout == "/a b/py4j.zip:/c -c an argument\n"
+
+
+def test_another_spark_has_its_own_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    python.prepare(tmp_path)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    python.prepare(tmp_path)
+    assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/python3"
 
 
 # Java

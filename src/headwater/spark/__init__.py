@@ -6,6 +6,7 @@
     sink.py            writes to the log, in batch and from a stream
     session.py         a session with settings that were measured
     java.py            the Java that Spark runs on
+    python.py          the Python that Spark's workers run on
     jvm.py, arrow_schemas.py, daemon.py   borrowed from PySpark, which does not promise to keep it
 
 Spark finds the format in the package `pyspark_headwater`. The broker imports nothing from here.

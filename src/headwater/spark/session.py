@@ -7,6 +7,7 @@ Below the directory:
     warehouse/      tables
     metastore/      Derby's files, if Hive is used
     java/           how to start the Java that pip brought; see java.py
+    python/         how to start Python's workers; see python.py
     run-<random>/   files of a running session; a later one removes those of a killed session
 """
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
-from headwater.spark import java, jvm
+from headwater.spark import java, jvm, python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,14 +53,16 @@ def session(
     """
     try:
         from pyspark.sql import SparkSession
+
+        exists = jvm.context_exists()
     except ImportError:
         raise HeadwaterError(MISSING) from None
     given = _given(conf or {}, more)
     builder: Any = SparkSession.builder
-    if not jvm.context_exists():
+    if not exists:
         home = _home(directory)
         version = java.prepare(home)
-        _set_environment(master)
+        _set_environment(master, home)
         ours = settings(home, _run_of(home), version, _cores(master))
         if not _chooses_collector(given):
             ours["spark.driver.defaultJavaOptions"] += " -XX:+UseParallelGC"
@@ -149,10 +152,13 @@ def _cores(master: str) -> int | None:
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
-def _set_environment(master: str) -> None:
+def _set_environment(master: str, home: Path) -> None:
     """Set the variables that Spark reads, unless they are set already."""
     # Otherwise workers run on whatever `python3` is, where this package is not.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _cores(master) is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:
+        python.prepare(home)
     if master.startswith("local"):
         # Nobody else has to reach this session, its web pages included.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from headwater.cli import app
 from headwater.errors import HeadwaterError
 from headwater.pipeline.contracts import inference
 from headwater.pipeline.contracts.checks import typed
 from headwater.pipeline.contracts.reading import parse
 from headwater.spark.flight_client import FlightClient
+from tests.cli.here import headwater_here
 from tests.e2e.process import BrokerProcess
 from tests.flight.client import Client, rows
 
@@ -81,11 +80,11 @@ def test_infer_looks_at_the_newest_messages(tmp_path: Path) -> None:
         assert found.records == 10 and "old" not in found.fields
         asked = ["pipeline", "contracts", "infer", "orders", "--project", str(project)]
         asked += ["--servers", f"127.0.0.1:{port}"]
-        printed = CliRunner().invoke(app, asked)
-        assert printed.exit_code == 0 and "# Drafted from 15 messages" in printed.output
-        written = CliRunner().invoke(app, [*asked, "--write"])
-        assert written.exit_code == 0
+        printed = headwater_here(*asked)
+        assert printed.returncode == 0 and "# Drafted from 15 messages" in printed.stdout
+        written = headwater_here(*asked, "--write")
+        assert written.returncode == 0
         file = project / "contracts" / "orders.yml"
-        assert file.read_text() == printed.output
-        again = CliRunner().invoke(app, [*asked, "--write"])
-        assert isinstance(again.exception, HeadwaterError)
+        assert file.read_text() == printed.stdout
+        again = headwater_here(*asked, "--write")
+        assert again.returncode == 1 and str(file) in again.stderr

@@ -90,3 +90,6 @@ def _stream(number: int) -> int:
 def _pub(topic: str, payload: bytes, qos: int, stream: int) -> bytes:
     envelope = b'{"consumer_id":%d,"data":"%b"}' % (channel(topic), payload)
     return _HEAD.pack(_PUB << 4 | qos, stream, len(envelope)) + envelope
+
+
+WIRE = Bmtp()

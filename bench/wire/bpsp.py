@@ -61,3 +61,6 @@ def _answer(link: socket.socket, wanted: int) -> None:
     body = receive(link, headers + size)
     if opcode != wanted:
         raise ConnectionError(f"expected opcode {wanted}, the broker sent {opcode}: {body!r}")
+
+
+WIRE = Bpsp()

@@ -83,3 +83,6 @@ def _last_field(message: bytes) -> bytes:
         content = message[position : position + size]
         position += size
     return content
+
+
+WIRE = Crystal()

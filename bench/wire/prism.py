@@ -83,3 +83,6 @@ def _signed_target() -> str:
     parts = (SECRET, "GET", quote(_PATH, safe=""), "", quote(query, safe=""), "", SECRET)
     sign = hashlib.md5("&".join(parts).encode(), usedforsecurity=False).hexdigest().upper()
     return f"{_PATH}?{query}&sign={sign}"
+
+
+WIRE = Prism()

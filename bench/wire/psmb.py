@@ -53,3 +53,6 @@ class Psmb(Wire):
 def _hello(link: socket.socket) -> None:
     link.sendall(_HELLO)
     expect(link, b"OK\0\0\0\0\0")
+
+
+WIRE = Psmb()

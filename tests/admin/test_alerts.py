@@ -97,8 +97,10 @@ def test_a_subscriber_that_does_not_read_is_slow_until_it_does(tmp_path: Path) -
         assert alert["severity"] == "warning"
         assert alert["message"] == "a subscriber is 100,000 messages or more behind"
         assert int(began * 1e6) <= alert["since"] <= time.time() * 1e6
-        time.sleep(1.1)
-        assert eye.sees("slow")["since"] == alert["since"]  # the same one, not a new one
+        # The broker looks again, and the console does not answer with what it has kept: it is the
+        # same alert, not a new one.
+        again = call(broker.data, "overview")["alerts"]
+        assert [each["since"] for each in again if each["kind"] == "slow"] == [alert["since"]]
         for _ in range(total):
             lazy.message()
         eye.sees_no("slow")

@@ -3,6 +3,7 @@ cost, and may cost (costs.py, budget.py). And what fails is named at once: a who
 """
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,9 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", parent=settings.get_profile("default"), max_examples=20_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Inherited by all programs that the tests start.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 
 
 class _AtOnce:

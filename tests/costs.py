@@ -6,14 +6,13 @@ touched. `make test-rest` takes the others, `make test-all` everything.
 
 Two workers run the tests. Tests of a group run in one of them, one after the other:
 
-    spark           all that use the shared Spark: it is started once
-    <file>          what starts a Java of its own, file by file, beside the shared Spark
+    spark           all that use the shared Spark, which is started once, and all that start a Java
+                    of their own. A Spark uses both cores, and gives a Python process ten seconds to
+                    start: beside a second one, that is too little now and then
     browser, bench  two browsers at once, or two measurements, would only wait for each other
 
 The largest pieces go first, so that both workers are busy until the end.
 """
-
-from pathlib import Path
 
 import pytest
 
@@ -40,15 +39,9 @@ def mark(items: list[pytest.Item]) -> None:
 
 def group_of(item: pytest.Item) -> str | None:
     names = markers_of(item)
-    for name in ("spark", "browser", "bench"):
-        if name in names:
-            return name
-    return _name_of(item.path) if "spark_process" in names else None
-
-
-def _name_of(path: Path) -> str:
-    """Two files in different directories may have the same name."""
-    return f"{path.parent.name}/{path.stem}"
+    if "spark_process" in names:
+        return "spark"
+    return next((name for name in ("spark", "browser", "bench") if name in names), None)
 
 
 def markers_of(item: pytest.Item) -> set[str]:

@@ -29,7 +29,7 @@ from headwater.units import Address
 from tests.e2e.process import eventually
 
 #: One after the other, and not beside the demo that runs Spark: they look for free ports.
-pytestmark = pytest.mark.xdist_group("demo")
+pytestmark = pytest.mark.xdist_group("spark")
 
 CONTRACTS = Path(records.__file__).with_name("contracts")
 KINDS = [

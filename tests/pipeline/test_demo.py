@@ -24,7 +24,7 @@ from tests.e2e.process import eventually
 from tests.pipeline.scripts import run_reading
 
 #: As those of tests/demo, and not beside them: they look for free ports.
-pytestmark = pytest.mark.xdist_group("demo")
+pytestmark = pytest.mark.xdist_group("spark")
 
 #: So long it may take until everything can be looked at, where others use the machine as well.
 PATIENCE = 240.0

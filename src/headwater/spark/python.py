@@ -34,16 +34,17 @@ def prepare(directory: Path) -> None:
     SPARK_HOME may name another PySpark than the one that is installed here; then its archive is
     the right one.
     """
-    ours = sys.executable if "SPARK_HOME" in os.environ else str(_script(directory))
+    ours = sys.executable if "SPARK_HOME" in os.environ else str(script(directory))
     os.environ.setdefault("PYSPARK_PYTHON", ours)
 
 
-def _script(directory: Path) -> Path:
-    script = directory / "python" / "python3"
-    script.parent.mkdir(parents=True, exist_ok=True)
+def script(directory: Path) -> Path:
+    """Write the script below a directory; returns its path."""
+    place = directory / "python" / "python3"
+    place.parent.mkdir(parents=True, exist_ok=True)
     # Complete or not there: another process may be about to run it.
-    unfinished = script.with_name(f"python3.{os.getpid()}")
+    unfinished = place.with_name(f"python3.{os.getpid()}")
     unfinished.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
     unfinished.chmod(0o755)
-    unfinished.replace(script)
-    return script
+    unfinished.replace(place)
+    return place

@@ -11,8 +11,6 @@ from headwater.pipeline.definitions.graph import load
 from headwater.pipeline.definitions.names import Evaluated, Names
 from headwater.pipeline.tables.store import TableStore
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 PYTHON = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from headwater.pipeline.run.remote import FlowEvent, event_of, short_error
+from headwater.spark import python
 from tests.cli.here import headwater_here
 from tests.e2e.process import eventually
 from tests.pipeline.run.test_spark_pipelines import CONTRACT, SETTINGS, make_project, rows
@@ -61,13 +62,13 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
         # Any: one that is chosen here may be someone else's when Java gets to it.
         "spark.connect.grpc.binding.port": "0",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place / 'metastore'}",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={place}",
         "spark.ui.enabled": "false",
     }
     given = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     main = "org.apache.spark.sql.connect.service.SparkConnectServer"
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g"]
-    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {"PYSPARK_PYTHON": str(python.script(place)), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"SPARK_HOME": str(home)}
     with (place / "log").open("wb") as log:
         server = subprocess.Popen(

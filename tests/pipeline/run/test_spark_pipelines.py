@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from headwater.pipeline.project import init
+from headwater.spark import python
 from tests.pipeline.test_commands import Feeder, feeder
 
 __all__ = ["feeder"]
@@ -52,7 +53,8 @@ def spark_pipelines_run(project: Path, *tables: str) -> list[str]:
     ran = subprocess.run(
         [str(command), "run", *conf, *(["--refresh", ",".join(tables)] if tables else [])],
         cwd=project,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=os.environ
+        | {"PYSPARK_PYTHON": str(python.script(project.parent)), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         timeout=500,

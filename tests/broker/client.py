@@ -1,5 +1,6 @@
 """A connection as the broker sees it, for tests of the broker without sockets or codecs."""
 
+import asyncio
 from collections.abc import Sequence
 
 from headwater.broker.broker import Broker
@@ -85,3 +86,13 @@ class Client:
 
     def dismiss(self, error: Refusal) -> None:
         self.closed = True
+
+
+async def settle(broker: Broker) -> None:
+    """Until everything is durable and no cursor is about to give more."""
+    done = asyncio.Event()
+    broker.engine.when_durable(broker.engine.end, lambda _: done.set())
+    broker.engine.hurry()
+    await done.wait()
+    while broker.busy:
+        await asyncio.sleep(0)

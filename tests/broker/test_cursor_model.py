@@ -17,7 +17,7 @@ from headwater.commands import Confirm, Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Run
-from tests.broker.client import Client
+from tests.broker.client import Client, settle
 
 TOPICS = ("a", "b")
 NAMES = ("one", "two")
@@ -79,14 +79,6 @@ class Cursors(RuleBasedStateMachine):
         self.broker.close()
         await self.engine.close()
 
-    async def _settle(self) -> None:
-        done = asyncio.Event()
-        self.engine.when_durable(self.engine.end, lambda _: done.set())
-        self.engine.hurry()
-        await done.wait()
-        while self.broker.busy:
-            await asyncio.sleep(0)
-
     def _run(self, topic: str, count: int) -> Run:
         payloads = [b"%d" % (len(self.published) + number) for number in range(count)]
         self.published += [(topic, payload) for payload in payloads]
@@ -105,7 +97,7 @@ class Cursors(RuleBasedStateMachine):
                 publisher.peer.handle(Publish(self._run(topic, count)))
             publisher.leave()
             if settled:
-                await self._settle()
+                await settle(self.broker)
 
         self.wait(work())
 
@@ -119,7 +111,7 @@ class Cursors(RuleBasedStateMachine):
             first = self.engine.end
             client.own.update(range(first, first + count))
             client.peer.handle(Publish(self._run(topic, count), echo=False))
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
@@ -128,7 +120,7 @@ class Cursors(RuleBasedStateMachine):
     def subscribe(self, topic: str, room: int) -> None:
         async def work() -> None:
             self.clients.append(Slow(self.broker, topic, self.engine.end, None, room))
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
@@ -144,7 +136,7 @@ class Cursors(RuleBasedStateMachine):
                 assert client.closed, "two have the same name"
                 self.clients.remove(client)
                 client.leave()
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
@@ -156,7 +148,7 @@ class Cursors(RuleBasedStateMachine):
         async def work() -> None:
             client.room = room
             client.peer.drained()
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
@@ -209,7 +201,7 @@ class Cursors(RuleBasedStateMachine):
         for client in self.clients:
             client.room = 1 << 62
             client.peer.drained()
-        await self._settle()
+        await settle(self.broker)
         for client in self.clients:
             assert client.got == self.wanted_by(client)
 

@@ -18,7 +18,7 @@ from headwater.broker.broker import Broker
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.queue_spec import QueueSpec
-from tests.broker.client import Client
+from tests.broker.client import Client, settle
 
 SPEC = QueueSpec("test/q", (LevelFilter.exact("a"),), from_start=True, prefetch=4)
 
@@ -59,14 +59,6 @@ class Queues(RuleBasedStateMachine):
         self.broker.close()
         await self.engine.close()
 
-    async def _settle(self) -> None:
-        done = asyncio.Event()
-        self.engine.when_durable(self.engine.end, lambda _: done.set())
-        self.engine.hurry()
-        await done.wait()
-        while self.broker.busy:
-            await asyncio.sleep(0)
-
     @rule(count=st.integers(1, 10), wanted=st.booleans())
     def publish(self, count: int, wanted: bool) -> None:
         async def work() -> None:
@@ -76,7 +68,7 @@ class Queues(RuleBasedStateMachine):
             publisher.leave()
             if wanted:
                 self.published.update(range(first, first + count))
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
@@ -86,7 +78,7 @@ class Queues(RuleBasedStateMachine):
             client = Client(self.broker, window)
             client.consume(self.spec)
             self.clients.append(client)
-            await self._settle()
+            await settle(self.broker)
 
         if len(self.clients) < 4:
             self.wait(work())
@@ -113,13 +105,13 @@ class Queues(RuleBasedStateMachine):
                 client.leave()
                 for _ in range(turns):
                     await asyncio.sleep(0)
-            await self._settle()
+            await settle(self.broker)
 
         self.wait(work())
 
     async def _after(self, act: Callable[[], None]) -> None:
         act()
-        await self._settle()
+        await settle(self.broker)
 
     @rule()
     def restart(self) -> None:
@@ -150,14 +142,14 @@ class Queues(RuleBasedStateMachine):
         self.clients.clear()
         client = Client(self.broker)
         client.consume(self.spec)
-        await self._settle()
+        await settle(self.broker)
         for _ in range(len(self.published) + 1):
             if not client.held:
                 break
             self.verify_drained(client)
             self.acknowledged.update(client.held)
             client.acknowledge(*list(client.held))
-            await self._settle()
+            await settle(self.broker)
         client.leave()
 
     def verify_drained(self, client: Client) -> None:

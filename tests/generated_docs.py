@@ -16,7 +16,7 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from headwater.cli import app
+from headwater.cli.commands import app
 from headwater.config import DECLARED, SETTINGS, Array, Pairs, Setting
 from headwater.pipeline.contracts import model
 from headwater.pipeline.contracts.model import Key

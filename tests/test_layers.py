@@ -158,9 +158,9 @@ def test_imports_point_one_way(file: Path) -> None:
 #: All that knows protocols only through the registry, or not at all.
 NAMELESS = (
     *("broker", "log", "server", "transport", "config", "client", "cli", "admin", "console"),
-    *("declare", "registry"),
+    *("control", "declare", "registry"),
 )
-STYLES = sorted(SOURCE.rglob("*.css"))
+PAGES = sorted(file for kind in ("css", "js", "html") for file in SOURCE.rglob(f"*.{kind}"))
 
 
 def is_nameless(file: Path) -> bool:
@@ -168,7 +168,7 @@ def is_nameless(file: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in (*FILES, *STYLES) if is_nameless(file)], ids=name_of
+    "file", [file for file in (*FILES, *PAGES) if is_nameless(file)], ids=name_of
 )
 def test_only_its_package_names_a_protocol(file: Path) -> None:
     text = file.read_text().lower()

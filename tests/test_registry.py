@@ -19,3 +19,10 @@ def test_an_entry_point_names_a_protocol(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
     with pytest.raises(HeadwaterError, match=r"\"wrong\" .* is not a protocol"):
         list(registry._installed())
+
+
+def test_an_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints([EntryPoint("lost", "headwater_lost:PROTOCOL", registry.GROUP)])
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    with pytest.raises(HeadwaterError, match=r'"lost" .* cannot be loaded: No module named'):
+        list(registry._installed())

@@ -19,7 +19,12 @@ GROUP = "headwater.protocols"
 
 def _installed() -> Iterator[Protocol]:
     for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        found = point.load()
+        try:
+            found = point.load()
+        except Exception as error:
+            raise HeadwaterError(
+                f'the installed protocol "{point.name}" ({point.value}) cannot be loaded: {error}'
+            ) from error
         if not isinstance(found, Protocol):
             raise HeadwaterError(
                 f'the entry point "{point.name}" of {GROUP} is not a protocol: {point.value}'

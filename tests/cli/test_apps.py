@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import app
+from headwater.cli.commands import app
 from headwater.control.server import Handler
 from headwater.errors import HeadwaterError
 from headwater.identity.apps import FILE, Apps

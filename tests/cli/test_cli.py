@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import headwater
 from headwater import cli
+from headwater.cli import commands
 from headwater.errors import Code, HeadwaterError, Refusal
 
 
@@ -25,7 +26,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(commands, "app", fail)
     with pytest.raises(SystemExit) as caught:
         cli.main(["config"])
     assert isinstance(caught.value.code, int)
@@ -33,12 +34,12 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
 
 
 def test_version() -> None:
-    result = CliRunner().invoke(cli.app, ["--version"])
+    result = CliRunner().invoke(commands.app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"headwater {headwater.__version__}\n")
 
 
 def test_help_lists_the_commands() -> None:
-    result = CliRunner().invoke(cli.app, ["--help"])
+    result = CliRunner().invoke(commands.app, ["--help"])
     assert result.exit_code == 0
     for name in ("serve", "pub", "sub", "config"):
         assert f"\n  {name} " in result.stdout

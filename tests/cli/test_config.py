@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import app
+from headwater.cli.commands import app
 from headwater.cli.common import data_directory, load_config
 from headwater.cli.config import print_table, to_toml
 from headwater.config import SETTINGS, TABLES, Config, load

@@ -126,3 +126,38 @@ def test_the_console_and_monitoring_know_it(broker: BrokerProcess, client: httpx
         if "headwater_line_unknown_words_total 1.0" in figures:
             break
     assert 'headwater_connections{protocol="line"}' in figures
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (
+            "raise ImportError('it needs more than is here')",
+            'the installed protocol "broken" (broken:PROTOCOL) cannot be loaded: it needs more '
+            "than is here",
+        ),
+        (
+            "from dataclasses import replace\n"
+            "from headwater_line import PROTOCOL as LINE\n"
+            "PROTOCOL = replace(LINE, name='log')",
+            'no protocol may have the name "log": the configuration has a table or listener of '
+            "that name",
+        ),
+    ],
+    ids=["not loaded", "name taken"],
+)
+def test_a_broken_one_is_one_line_at_the_start(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "broken.py").write_text(content)
+    about = tmp_path / "broken-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[headwater.protocols]\nbroken = broken:PROTOCOL\n")
+    done = subprocess.run(
+        command("serve", "--data", str(tmp_path / "data")),
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), PATH])},
+        timeout=PATIENCE,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"headwater: error: {sentence}\n"

@@ -1,7 +1,5 @@
 """The options that several commands have, the configuration, and messages to a person."""
 
-import functools
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater import config
+from headwater.cli.streams import warn
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 ConfigOption = Annotated[
     Path | None,
@@ -95,28 +94,3 @@ def load_config(
 def data_directory(data: Path | None = None, file: Path | None = None) -> Path:
     """The data directory. With the flag, the configuration is not read, so it may be broken."""
     return data if data is not None else load_config(file).config.data
-
-
-# Rich takes longer to import than most commands take to run, so it is imported when needed.
-@functools.cache
-def out() -> "Console":
-    """The console on standard output, for tables and the like."""
-    from rich.console import Console
-
-    return Console()
-
-
-@functools.cache
-def err() -> "Console":
-    """The console on standard error, for progress and the like."""
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-def warn(sentence: str) -> None:
-    print(f"headwater: warning: {sentence}", file=sys.stderr)
-
-
-def complain(sentence: str) -> None:
-    print(f"headwater: error: {sentence}", file=sys.stderr)

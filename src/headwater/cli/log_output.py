@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from headwater.cli.common import out
 from headwater.cli.output import plain_table, progress_bar, shown, size_of, time_of
+from headwater.cli.streams import out
 
 if TYPE_CHECKING:
     from headwater.log.embedded.verify import SegmentReport

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.cli.common import err, out
+from headwater.cli.streams import err, out
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli import common
+from headwater.cli import streams
 from headwater.cli.common import (
     DryRunOption,
     JsonOption,
@@ -22,9 +22,9 @@ from headwater.cli.common import (
     ProjectOption,
     RemoteOption,
     ServersOption,
-    out,
 )
 from headwater.cli.output import progress_bar, size_of
+from headwater.cli.streams import out
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _end_with(java: "Popen[bytes]") -> None:
     """End this process with Spark's Java process, which may be killed or run out of memory: calls
     to it would wait for long. Nothing is lost, because a run may be killed at any moment."""
     java.wait()
-    common.complain("Spark's Java process has ended; run the command again to continue")
+    streams.complain("Spark's Java process has ended; run the command again to continue")
     os._exit(1)
 
 

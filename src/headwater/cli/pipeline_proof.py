@@ -16,10 +16,10 @@ from headwater.cli.common import (
     ProjectOption,
     ServersOption,
     ToOffsetOption,
-    out,
 )
 from headwater.cli.output import plain_table, progress_bar
 from headwater.cli.pipeline import broker_of, load
+from headwater.cli.streams import out
 
 if TYPE_CHECKING:
     from headwater.pipeline.audit.model import AuditOutcome, AuditReport, Progress

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import (
-    ConfigOption,
-    DataOption,
-    JsonOption,
-    YesOption,
-    data_directory,
-    out,
-)
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, YesOption, data_directory
 from headwater.cli.output import (
     age_of,
     plain_table,
@@ -28,6 +21,7 @@ from headwater.cli.output import (
     tell_list,
     time_of,
 )
+from headwater.cli.streams import out
 
 if TYPE_CHECKING:
     from rich.table import Table

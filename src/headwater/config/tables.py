@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from headwater import units
 from headwater.declare import Setting, declarations, members, setting, spread, table
+from headwater.errors import HeadwaterError
 from headwater.registry import REGISTRY
 from headwater.units import Address
 
@@ -141,6 +142,18 @@ class Config:
         found = self.protocols.get(protocol)
         return REGISTRY[protocol].settings() if found is None else found
 
+
+def _check_names() -> None:
+    """A protocol's name is a table, and a listener, of its own."""
+    taken = {each.name for each in (*fields(Config), *fields(Listen))} & REGISTRY.keys()
+    for name in sorted(taken):
+        raise HeadwaterError(
+            f'no protocol may have the name "{name}": the configuration has a table or listener '
+            "of that name"
+        )
+
+
+_check_names()
 
 #: Everything that is declared, by key.
 DECLARED = {each.key: each for each in declarations(Config())}

@@ -1,6 +1,7 @@
 """The application: guard, API, metrics and the page, put together."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,10 @@ _COLOURS = "".join(
     f".protocol.{each.name}::before {{ background: {each.colour}; }}\n"
     for each in REGISTRY.values()
 )
+_EXAMPLES = {
+    use: next((found for each in REGISTRY.values() if (found := getattr(each.examples, use))), None)
+    for use in ("publish", "subscribe", "consume")
+}
 API = "/api/v1"
 #: Metrics of the last so many seconds are as good.
 METRICS_SECONDS = 2.0
@@ -97,6 +102,11 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/static/styles/protocols.css", include_in_schema=False)
     async def colours() -> Response:
         return Response(_COLOURS, media_type="text/css", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/static/examples.js", include_in_schema=False)
+    async def examples() -> Response:
+        script = f"export const EXAMPLES = {json.dumps(_EXAMPLES)};\n"
+        return Response(script, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
 
     @app.get("/static/{path:path}", include_in_schema=False)
     async def file(path: str) -> FileResponse:

@@ -10,8 +10,8 @@ _SHOWN = 10
 def find(name: str, names: Iterable[str]) -> str:
     """The full name of the queue; `name` may lack the protocol in front.
 
-    `prism/shop/orders` is also `shop/orders`; `prism/shop/`, which has no name of its own, is also
-    `shop`. A name that fits two queues is refused.
+    With a protocol `p`, `p/shop/orders` is also `shop/orders`; `p/shop/`, which has no name of its
+    own, is also `shop`. A name that fits two queues is refused.
     """
     names = sorted(names)
     if name in names:

@@ -29,6 +29,17 @@ def no_complaints(settings: Any, topic_bytes: int) -> Iterator[Complaint]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """Commands to try it with; the console shows them where there is nothing to see yet."""
+
+    #: `{topic}` stands for a topic.
+    publish: str = ""
+    subscribe: str = ""
+    #: One line after the other, up to the first message of a queue.
+    consume: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     #: Of its URLs, of its table and listener in the configuration, of its figures in metrics.
     name: str
@@ -64,6 +75,8 @@ class Protocol:
     acknowledges: bool = False
     #: Only apps may connect: those of `headwater app add`, and of its settings.
     has_apps: bool = False
+    #: Of those of all protocols, the first is shown.
+    examples: Examples = Examples()
 
     #: Its part in `headwater demo`, a `headwater.demo.clients.Part`, if it has one.
     demo: str = ""

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import * as format from "./format.js";
 import { Messages, publishers } from "./messages.js";
-import { emptyState } from "./parts.js";
+import { emptyState, publishing } from "./parts.js";
 import { mayOperate } from "./session.js";
 
 const PAGE = 50;
@@ -133,5 +133,5 @@ const empty = (topic) =>
   emptyState(
     "No messages in this topic",
     mayOperate() ? "Publish one in the tab “Publish”, or from a terminal:" : "Publish one from a terminal:",
-    `headwater pub psmb://localhost/${topic} 21.5`,
+    publishing(topic),
   );

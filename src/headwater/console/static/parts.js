@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { href } from "./router.js";
 import { say } from "./notices.js";
+import { EXAMPLES } from "./examples.js"; // made from the registry of protocols
 
 export const heading = (title, ...more) =>
   h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, breakable(title)), ...more);
@@ -39,6 +40,11 @@ export async function copyText(text) {
   await navigator.clipboard.writeText(text);
   say("Copied.");
 }
+
+/** Commands for an empty page, as far as a protocol has an example of it. */
+export const publishing = (topic) => EXAMPLES.publish?.replace("{topic}", () => topic);
+export const subscribing = () => EXAMPLES.subscribe;
+export const consuming = () => EXAMPLES.consume ?? [];
 
 /** An empty page: its purpose, and the commands that fill it. */
 export const emptyState = (title, text, ...commands) =>

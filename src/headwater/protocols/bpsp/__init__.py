@@ -1,6 +1,6 @@
 """BPSP. wire.py has the bytes, server.py and client.py the two sides."""
 
-from headwater.protocols.entry import Protocol
+from headwater.protocols.entry import Examples, Protocol
 
 
 def _recognise(data: bytes) -> bool | None:
@@ -20,4 +20,5 @@ PROTOCOL = Protocol(
     demo="headwater.demo.parts:Sensors",
     generality=2,
     subscribes_to="a pattern with + and *",
+    examples=Examples(subscribe="headwater sub bpsp://localhost/sensors/+"),
 )

@@ -4,7 +4,7 @@ names.py says what Prism's names are to the broker, signature.py and handshake.p
 service.py what a queue is, wire.py has the bytes, server.py and client.py the two sides.
 """
 
-from headwater.protocols.entry import Protocol
+from headwater.protocols.entry import Examples, Protocol
 from headwater.protocols.prism.settings import PrismSettings, check
 from headwater.protocols.recognition import begins, requested_path
 
@@ -39,4 +39,7 @@ PROTOCOL = Protocol(
     nameless_subscriptions=True,
     acknowledges=True,
     has_apps=True,
+    examples=Examples(
+        consume=("headwater app add shop", "headwater sub prism://shop:SECRET@localhost/orders")
+    ),
 )

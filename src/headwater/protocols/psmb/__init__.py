@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from headwater.protocols.entry import Protocol
+from headwater.protocols.entry import Examples, Protocol
 from headwater.protocols.psmb.settings import PsmbSettings
 from headwater.protocols.recognition import begins
 
@@ -18,4 +18,5 @@ PROTOCOL = Protocol(
     demo="headwater.demo.parts:Meters",
     subscribes_to="a PCRE pattern",
     durable_subscriptions=True,
+    examples=Examples(publish="headwater pub psmb://localhost/{topic} 21.5"),
 )

@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { say } from "../notices.js";
 import { href } from "../router.js";
 import { mayOperate } from "../session.js";
-import { badge, emptyState, heading, protocol } from "../parts.js";
+import { badge, emptyState, heading, protocol, subscribing } from "../parts.js";
 import { List } from "../table.js";
 
 export function connections(view) {
@@ -118,5 +118,5 @@ const empty = () =>
   emptyState(
     "No connections",
     "Connect a client that subscribes and stays connected:",
-    "headwater sub bpsp://localhost/sensors/+",
+    subscribing(),
   );

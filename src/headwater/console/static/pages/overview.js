@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { lineChart, sparkline } from "../charts.js";
 import * as format from "../format.js";
 import { href } from "../router.js";
-import { choice, emptyState, facts, heading, protocol } from "../parts.js";
+import { choice, emptyState, facts, heading, protocol, publishing } from "../parts.js";
 
 const UNITS = {
   messages: { in: "in", out: "out", format: format.rate, label: "Messages per second" },
@@ -127,8 +127,8 @@ function tile(name, value, detail, link = null, kind = "") {
 const firstSteps = () =>
   emptyState(
     "Nothing has been published yet",
-    "Publish the first message from a terminal, with any of the five protocols, and watch it here:",
-    "headwater pub psmb://localhost/sensors/a 21.5",
+    "Publish the first message from a terminal, with any protocol, and watch it here:",
+    publishing("sensors/a"),
   );
 
 /** A broker that has just started has not seen 15 minutes yet. */

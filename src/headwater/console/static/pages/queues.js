@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { href } from "../router.js";
-import { badge, emptyState, heading, protocol } from "../parts.js";
+import { badge, consuming, emptyState, heading, protocol } from "../parts.js";
 import { List } from "../table.js";
 
 const COLUMNS = [
@@ -79,7 +79,6 @@ function dead(item) {
 const empty = () =>
   emptyState(
     "No queues yet",
-    "The first consumer creates a queue, over Prism Notify or BMTP. This one belongs to an app of Prism Notify:",
-    "headwater app add shop",
-    "headwater sub prism://shop:SECRET@localhost/orders",
+    "The first consumer creates a queue. Start one from a terminal:",
+    ...consuming(),
   );

@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { href } from "../router.js";
-import { badge, emptyState, heading, protocol } from "../parts.js";
+import { badge, emptyState, heading, protocol, subscribing } from "../parts.js";
 import { List } from "../table.js";
 
 const COLUMNS = [
@@ -51,5 +51,5 @@ const empty = () =>
   emptyState(
     "No subscriptions",
     "Subscribe from a terminal; new messages appear there:",
-    "headwater sub bpsp://localhost/sensors/+",
+    subscribing(),
   );

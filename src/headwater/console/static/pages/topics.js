@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { go, href } from "../router.js";
 import { mayOperate, mayRead } from "../session.js";
-import { emptyState, heading, topicLink } from "../parts.js";
+import { emptyState, heading, publishing, topicLink } from "../parts.js";
 import { List } from "../table.js";
 
 const COLUMNS = [
@@ -69,7 +69,7 @@ const empty = () =>
     mayOperate()
       ? "The first message creates a topic. Publish one from a terminal, or here:"
       : "The first message creates a topic. Publish one from a terminal:",
-    "headwater pub psmb://localhost/sensors/a 21.5",
+    publishing("sensors/a"),
     mayOperate() &&
       h(
         "p",

@@ -28,15 +28,15 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 COSTLY := (spark or spark_process or torture or bench or browser)
 
 .PHONY: test
-test: .venv/dev browser ## Set up, then run the tests that touch every feature
+test: .venv/classes.jsa browser ## Set up, then run the tests that touch every feature
 	@$(PYTEST) --budget test -m "smoke or not $(COSTLY)" $(ARGS)
 
 .PHONY: test-rest
-test-rest: .venv/dev browser ## Run the tests that `make test` leaves out
+test-rest: .venv/classes.jsa browser ## Run the tests that `make test` leaves out
 	@$(PYTEST) --budget rest -m "$(COSTLY) and not smoke" $(ARGS)
 
 .PHONY: test-all
-test-all: .venv/dev browser ## Run all tests
+test-all: .venv/classes.jsa browser ## Run all tests
 	@$(PYTEST) --budget all $(ARGS)
 
 .PHONY: browser
@@ -133,3 +133,7 @@ clean: ## Remove what set-up and the tools made (never ./data)
 	@echo "installing the tools for tests into .venv ..."
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
+
+.venv/classes.jsa: .venv/dev tests/spark/class_archive.py
+	@echo "recording the classes that Spark loads, so that tests start it in half the time ..."
+	@$(BIN)/python -m tests.spark.class_archive $@

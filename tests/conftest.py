@@ -3,12 +3,12 @@ cost, and may cost (costs.py, budget.py). And what fails is named at once: a who
 """
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import budget, costs
+from tests.spark import class_archive
 
 # No deadline: what is slow once, on a busy machine, is no failure. Not derandomized, on CI neither:
 # every run looks at other examples.
@@ -22,8 +22,7 @@ settings.register_profile(
 settings.register_profile("fuzz", parent=settings.get_profile("default"), max_examples=20_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Inherited by all programs that the tests start.
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
+class_archive.use()  # inherited by all programs that the tests start
 
 
 class _AtOnce:

@@ -62,7 +62,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
         # Any: one that is chosen here may be someone else's when Java gets to it.
         "spark.connect.grpc.binding.port": "0",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={place}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
         "spark.ui.enabled": "false",
     }
     given = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]

@@ -121,6 +121,10 @@ def test_the_console_and_monitoring_know_it(broker: BrokerProcess, client: httpx
     assert ".protocol.line::before { background: #123456; }" in (
         client.get("/static/styles/protocols.css").text
     )
+    # What an empty page shows comes from the entries; this protocol has no example.
+    examples = client.get("/static/examples.js").text
+    assert '"publish": "headwater pub psmb://localhost/{topic} 21.5"' in examples
+    assert '"consume": ["headwater app add shop", "headwater sub prism://' in examples
     for _ in eventually():  # figures are a few seconds old
         figures = client.get("/metrics").text
         if "headwater_line_unknown_words_total 1.0" in figures:

@@ -23,7 +23,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         ("/", "headwater pub psmb://localhost/sensors/a 21.5"),
         ("/topics", "headwater pub psmb://localhost/sensors/a 21.5"),
         ("/subscriptions", "headwater sub bpsp://localhost/sensors/+"),
-        ("/queues", "headwater sub prism://shop:SECRET@localhost/orders"),
         ("/pipelines", "headwater pipeline init"),
     ],
 )

@@ -23,6 +23,7 @@ class Code(Enum):
     NOT_PERMITTED = "not permitted"
     NOT_FOUND = "not found"
     ALREADY_EXISTS = "already exists"
+    BUSY = "busy"
     TOO_LARGE = "too large"
     UNAVAILABLE = "unavailable"
     NO_SPACE = "no space"

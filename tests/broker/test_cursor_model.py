@@ -15,9 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headwater.broker.broker import Broker
 from headwater.commands import Confirm, Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
-from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.log.embedded.engine import LogSettings
 from headwater.message import Batch, Run
 from tests.broker.client import Client, settle
+from tests.broker.failing import FailingEngine, quick_retries
+
+__all__ = ["quick_retries"]
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 TOPICS = ("a", "b")
 NAMES = ("one", "two")
@@ -69,7 +74,7 @@ class Cursors(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         log = LogSettings(sync="os", tail_bytes=self.tail_bytes)
-        self.engine = await EmbeddedEngine.open(self.directory, log)
+        self.engine = await FailingEngine.open(self.directory, log)
         self.broker = Broker(self.engine)
 
     async def _close(self) -> None:
@@ -168,6 +173,11 @@ class Cursors(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(self.clients))
         self.clients.remove(client)
         client.leave()
+
+    @rule(count=st.integers(1, 3))
+    def let_reads_fail(self, count: int) -> None:
+        """The next ones, whenever they come."""
+        self.engine.failures = count
 
     @rule()
     def restart(self) -> None:

@@ -3,6 +3,7 @@
     log      the log refuses messages
     disk     the disk is nearly full, or cannot be looked at
     gap      retention took messages before a subscriber or a queue got them
+    reads    the log could not be read for a subscriber or a queue
     slow     subscribers are far behind
     dead     queues have dead letters
 
@@ -33,7 +34,7 @@ class Thresholds:
     #: disk has room for long with 5 %, and a small one may never have had a gibibyte.
     free_bytes: int = 1 << 30
     free_share: float = 0.05
-    #: Messages that someone missed are worth an alert for so long.
+    #: Messages that someone missed, and reads that failed, are worth an alert for so long.
     gap_seconds: float = 900.0
     #: Who is so many offsets behind is slow.
     slow_offsets: int = 100_000
@@ -97,6 +98,7 @@ class Alerts:
             yield Alert("critical", "log", refusal)
         yield from self._disk()
         yield from self._gap()
+        yield from self._reads()
         yield from self._slow()
         yield from self._dead()
 
@@ -117,6 +119,12 @@ class Alerts:
             taken = f"retention took up to {_some(gaps.count, 'message')}"
             late = "before a subscriber or a queue got them, since the broker started"
             yield Alert("warning", "gap", f"{taken} {late}")
+
+    def _reads(self) -> Iterator[Alert]:
+        errors = self._broker.read_errors
+        if errors.count and time.time() - errors.at < self._thresholds.gap_seconds:
+            failed = f"{_some(errors.count, 'read')} of the log failed for subscribers or queues"
+            yield Alert("critical", "reads", f"{failed}; the last one: {errors.last}")
 
     def _slow(self) -> Iterator[Alert]:
         if slow := self.figures()["slow"]:

@@ -107,6 +107,7 @@ class OverviewHandlers:
             },
             "queues": self._queues.summaries,
             "lost": self._broker.gaps.count,
+            "read_errors": self._broker.read_errors.count,
             "taps": len(self._taps),
             **self._alerts.figures(),
             "counters": [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.cursor import Cursor, Wants
 from headwater.broker.router import OwnedSubscription
-from headwater.errors import Code, LogError, Refusal
+from headwater.errors import Code, Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Headers
 
@@ -75,7 +75,7 @@ class Tap(Cursor):
     durable = False
 
     def __init__(self, broker: "Broker", wanted: Filter, text: str) -> None:
-        super().__init__(broker.engine, broker.router, broker.gaps)
+        super().__init__(broker.engine, broker.router, broker.gaps, broker.read_errors)
         self._broker = broker
         self._text = text.encode().lower()
         self._rows: deque[Row] = deque()
@@ -144,7 +144,7 @@ class Tap(Cursor):
             )
         )
 
-    def _broken(self, error: LogError) -> None:
+    def _broken(self, sentence: str) -> None:
         """It never reads the log."""
 
 

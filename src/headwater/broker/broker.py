@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from headwater.broker.cursor import Cursor, Gaps
+from headwater.broker.cursor import Cursor, Gaps, ReadErrors
 from headwater.broker.peer import Peer
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
@@ -50,6 +50,7 @@ class Broker:
         self.router: Router[Cursor] = Router()
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
+        self.read_errors = ReadErrors()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
@@ -61,7 +62,9 @@ class Broker:
         engine.attach(self)
 
     async def recall(self) -> None:
-        """Read from the log what may be repeated now: call this once, before anyone connects."""
+        """Read from the log what may be repeated now, and what an interrupted operation has done:
+        call this once, before anyone connects."""
+        await self.dead.recover()
         since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
         if (self.engine.notes.load_cursor(LAST_ONCE) or 0) < since:
             # Nothing to recall, but what came in the moment before a crash and was not noted.
@@ -167,7 +170,12 @@ class Broker:
     def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
         subscriber = Subscriber(
-            self.engine, self.router, self.gaps, outlet=outlet, name=command.durable
+            self.engine,
+            self.router,
+            self.gaps,
+            self.read_errors,
+            outlet=outlet,
+            name=command.durable,
         )
         self._subscribers.add(subscriber)
         if subscriber.name is not None:

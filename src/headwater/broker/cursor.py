@@ -13,9 +13,10 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from headwater.broker.router import OwnedSubscription, Router
-from headwater.errors import LogError
+from headwater.errors import HeadwaterError, LogError
 from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
 from headwater.message import Batch
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 BATCHES_PER_TURN = 256
 # How much is read from the log at once.
 READ_BYTES = 512 * 1024
+# A read that fails (no file descriptor, an error of the disk) is tried again for so long.
+RETRY_FOR_SECONDS = 30.0
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 5.0
 # With more filters than this, asking each one costs more than decoding what nobody wants.
 FILTERS_WORTH_ASKING = 64
 
@@ -44,21 +49,47 @@ class Gaps:
         self.at = time.time()
 
 
+class ReadErrors:
+    """Reads of the log, for any cursor of a broker, that failed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.at = 0.0  # when the last one failed, in seconds since 1970
+        self.last = ""  # and why
+
+    def add(self, error: Exception) -> None:
+        self.count += 1
+        self.at = time.time()
+        self.last = reason(error)
+
+
+def reason(error: Exception) -> str:
+    """What a person should know of it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) if isinstance(error, HeadwaterError) else type(error).__name__
+
+
 class Cursor(ABC):
     #: It may only see what is durable.
     durable: bool
     #: What it is known under, if anything.
     name: str | None = None
 
-    def __init__(self, engine: Engine, router: "Router[Cursor]", gaps: Gaps) -> None:
+    def __init__(
+        self, engine: Engine, router: "Router[Cursor]", gaps: Gaps, read_errors: ReadErrors
+    ) -> None:
         self._engine = engine
         self._router = router
         self._gaps = gaps
+        self._read_errors = read_errors
         self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._retrying: asyncio.TimerHandle | None = None  # after a read that failed
+        self._failing_since: float | None = None
         self._scheduled = False
         self._closed = False
 
@@ -67,8 +98,8 @@ class Cursor(ABC):
         """Hand on a batch. The offset behind what was taken: the end of the batch if all of it."""
 
     @abstractmethod
-    def _broken(self, error: LogError) -> None:
-        """The log cannot be read at this place."""
+    def _broken(self, sentence: str) -> None:
+        """The log cannot be read at this place: tell whom it serves, and let go of it."""
 
     @property
     def position(self) -> int:
@@ -82,7 +113,11 @@ class Cursor(ABC):
     @property
     def busy(self) -> bool:
         """It is about to give more, without anyone asking."""
-        return self._reading is not None or self._scheduled
+        return self._waits_for_log or self._scheduled
+
+    @property
+    def _waits_for_log(self) -> bool:
+        return self._reading is not None or self._retrying is not None
 
     def start_from(self, offset: int) -> None:
         self._position = offset
@@ -109,10 +144,13 @@ class Cursor(ABC):
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
 
     def pump(self) -> None:
         """Give what there is room for."""
-        if self._closed or self._reading is not None:
+        if self._closed or self._waits_for_log:
             return
         for _ in range(BATCHES_PER_TURN):
             if self._position is None:
@@ -164,13 +202,10 @@ class Cursor(ABC):
         """Take the next piece from the log. What there is no room for is read again later."""
         assert self._position is not None
         self._count_lost()
-        try:
-            batches, end = await self._engine.read(self._position, self._wanted(), READ_BYTES)
-        except LogError as error:
-            self._broken(error)
+        found = await self._try_to_read(self._position)
+        if found is None:
             return
-        finally:
-            self._done_reading()
+        batches, end = found
         if not batches or batches[0].offset >= self._engine.start:
             self._count_lost()  # retention may have come in between
         for batch in batches:
@@ -179,6 +214,57 @@ class Cursor(ABC):
                 return
         self._position = max(self._position, end)
         self._pump_soon()
+
+    async def _try_to_read(self, start: int) -> tuple[Sequence[Batch], int] | None:
+        """The task ends in one of three ways, and never silently: with what was read; with another
+        try later, as files and disks recover; or with the end of whom the cursor serves."""
+        try:
+            found = await self._engine.read(start, self._wanted(), READ_BYTES)
+        except OSError as error:
+            self._read_errors.add(error)
+            self._done_reading()
+            self._retry_later(error)
+        except LogError as error:
+            self._read_errors.add(error)
+            logger.error("%s cannot read on: %s", self._described, error)
+            self._done_reading()
+            self._broken("the log is damaged")
+        except Exception as error:
+            self._read_errors.add(error)
+            logger.exception("%s cannot read on", self._described)
+            self._done_reading()
+            self._broken("the log cannot be read")
+        else:
+            self._done_reading()
+            self._failing_since = None
+            return found
+        return None
+
+    def _retry_later(self, error: OSError) -> None:
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._failing_since is None:
+            self._failing_since = now
+            logger.warning("%s cannot read the log, will retry: %s", self._described, error)
+        failing = now - self._failing_since
+        if failing >= RETRY_FOR_SECONDS:
+            logger.error("%s cannot read on: %s", self._described, error)
+            self._failing_since = None
+            self._broken(f"the log cannot be read: {reason(error)}")
+        else:
+            # As long again as it has failed so far: soon at first, and then ever more seldom.
+            pause = min(max(failing, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            self._retrying = loop.call_later(pause, self._read_again)
+
+    def _read_again(self) -> None:
+        self._retrying = None
+        self.pump()
+
+    @property
+    def _described(self) -> str:
+        return f"a subscriber ({self.name})" if self.name else "a subscriber"
 
     def _done_reading(self) -> None:
         if self._reading is asyncio.current_task():  # otherwise it was stopped
@@ -190,8 +276,8 @@ class Cursor(ABC):
             self.lost += gap
             self._gaps.add(gap)
             logger.warning(
-                "retention overtook a subscriber%s: offsets %d to %d are gone",
-                f" ({self.name})" if self.name else "",
+                "retention overtook %s: offsets %d to %d are gone",
+                self._described,
                 self._position,
                 self._engine.start - 1,
             )

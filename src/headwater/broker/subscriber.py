@@ -3,10 +3,10 @@
 import logging
 from collections import deque
 
-from headwater.broker.cursor import Cursor, Gaps, Wants
+from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
 from headwater.broker.router import Router
 from headwater.commands import Outlet
-from headwater.errors import Code, LogError, Refusal
+from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
 from headwater.message import Batch
 
@@ -22,11 +22,12 @@ class Subscriber(Cursor):
         engine: Engine,
         router: Router[Cursor],
         gaps: Gaps,
+        read_errors: ReadErrors,
         *,
         outlet: Outlet,
         name: str | None = None,
     ) -> None:
-        super().__init__(engine, router, gaps)
+        super().__init__(engine, router, gaps, read_errors)
         self._outlet = outlet
         #: The name that its position is remembered under, if it is.
         self.name = name
@@ -71,6 +72,5 @@ class Subscriber(Cursor):
             self._own.popleft()
         return bool(self._own) and self._own[0][0] <= batch.offset
 
-    def _broken(self, error: LogError) -> None:
-        logger.error("a subscriber cannot read on: %s", error)
-        self._outlet.dismiss(Refusal(Code.INTERNAL, "the log is damaged"))
+    def _broken(self, sentence: str) -> None:
+        self._outlet.dismiss(Refusal(Code.INTERNAL, sentence))

@@ -112,6 +112,11 @@ def _subscribers(content: dict[str, Any]) -> Iterator[Metric]:
         "Messages that retention took before a subscriber or queue got them.",
         content["lost"],
     )
+    yield CounterMetricFamily(
+        "headwater_log_read_errors",
+        "Reads of the log for a subscriber or queue that failed.",
+        content["read_errors"],
+    )
 
 
 def _topics(content: dict[str, Any]) -> Iterator[Metric]:

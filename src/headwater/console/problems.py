@@ -18,6 +18,7 @@ _STATUSES = {
     Code.NOT_PERMITTED: 403,
     Code.NOT_FOUND: 404,
     Code.ALREADY_EXISTS: 409,
+    Code.BUSY: 409,
     Code.TOO_LARGE: 413,
     Code.UNAVAILABLE: 503,
     Code.NO_SPACE: 507,

@@ -76,6 +76,10 @@ class Notes(Protocol):
 
     def queue_names(self) -> list[str]: ...
 
+    async def flush(self) -> None:
+        """Returns when all that was noted is on the disk, also if the machine loses its power.
+        Raises LogUnavailable if that cannot be done."""
+
 
 class Engine(Protocol):
     """One totally ordered log."""

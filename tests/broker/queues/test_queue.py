@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from headwater.broker.broker import Broker
-from headwater.broker.queues import ledger
+from headwater.broker.queues import dead, ledger
+from headwater.broker.queues.queue import Queue
+from headwater.errors import Refusal
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Run
@@ -71,12 +73,12 @@ def offsets(client: Client) -> list[int]:
 Check = Callable[[Broker], Awaitable[None]]
 
 
-def run(directory: Path, *checks: Check) -> None:
+def run(directory: Path, *checks: Check, log: LogSettings = DEFAULT_LOG) -> None:
     """Each check gets the broker after a restart."""
 
     async def everything() -> None:
         for check in checks:
-            async with broker_on(directory) as broker:
+            async with broker_on(directory, log=log) as broker:
                 await check(broker)
 
     asyncio.run(everything())
@@ -306,12 +308,124 @@ def test_dead_letters_are_redriven_to_their_topic_and_then_gone(tmp_path: Path) 
         await settle(broker)
         assert [payload for _, payload, _ in client.delivered] == [b"%d" % n for n in range(5)]
         (batch, *_) = [broker.engine.recent(offset) for offset in offsets(client)]
-        assert batch is not None and batch.run.headers == () and batch.run.topic == "a"
+        assert batch is not None and batch.run.topic == "a"
+        ((name, value),) = batch.run.headers  # its place among the dead letters, for a crash
+        assert name == "dead-redriven" and value.endswith(" 7")
 
     async def still_gone(broker: Broker) -> None:
         assert await broker.dead.count(broker.queue(DYING)) == 0
 
     run(tmp_path, die, redrive, still_gone)
+
+
+async def dead_letters(broker: Broker, count: int) -> Queue:
+    """So many, numbered, of messages of topic a."""
+    client = Client(broker)
+    client.consume(DYING)
+    client.publish("a", *[b"%d" % number for number in range(count)])
+    queue = broker.queues[SHARED.name]
+    await until(lambda: broker.engine.watermark == 2 * count and not queue.buried)
+    client.leave()
+    return queue
+
+
+async def published_again(broker: Broker, since: int) -> list[bytes]:
+    """What there is of topic a from an offset on."""
+    batches, _ = await broker.engine.read(since, lambda topic: topic == "a", 1 << 20)
+    return [payload for batch in batches for payload in batch.since(since).run.payloads]
+
+
+def test_one_operation_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead, "CHUNK", 2)
+
+    async def check(broker: Broker) -> None:
+        queue = await dead_letters(broker, 5)
+        refused: list[str] = []
+
+        def meanwhile(*_: object) -> None:
+            for work in (broker.dead.redrive(queue, None, print), broker.dead.purge(queue)):
+                with pytest.raises(Refusal) as caught:
+                    work.send(None)
+                refused.append(str(caught.value))
+
+        assert await broker.dead.redrive(queue, None, meanwhile) == 5
+        assert set(refused) == {
+            f"a redrive ({done} of 5) of dead letters of test/q is running; try again when it is "
+            "done"
+            for done in (2, 4, 5)
+        }
+        await settle(broker)
+        assert await published_again(broker, 10) == [b"%d" % number for number in range(5)]
+        assert await broker.dead.redrive(queue, None, print) == 0  # the next one may
+
+    run(tmp_path, check)
+
+
+def test_a_redrive_that_a_crash_interrupts_does_not_publish_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead, "CHUNK", 2)
+
+    async def interrupted(broker: Broker) -> None:
+        queue = await dead_letters(broker, 5)
+
+        def crash(done: int, total: int) -> None:
+            if done == 4:
+                raise asyncio.CancelledError
+
+        with monkeypatch.context() as patch:
+            # The messages are durable, their position is not.
+            patch.setattr(dead.DeadLetters, "_save", lambda *_: None)
+            with pytest.raises(asyncio.CancelledError):
+                await broker.dead.redrive(queue, None, crash)
+        assert await published_again(broker, 10) == [b"0", b"1", b"2", b"3"]
+
+    async def after(broker: Broker) -> None:
+        queue = broker.queue(DYING)
+        assert await broker.dead.count(queue) == 1
+        assert await broker.dead.redrive(queue, None, lambda *_: None) == 1
+        assert await published_again(broker, 10) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(tmp_path, interrupted, after)
+
+
+def test_a_position_of_dead_letters_never_goes_back(tmp_path: Path) -> None:
+    async def check(broker: Broker) -> None:
+        queue = await dead_letters(broker, 3)
+        assert await broker.dead.purge(queue) == 3
+        broker.dead._save(queue.spec.name, 4)
+        assert await broker.dead.count(queue) == 0
+
+    run(tmp_path, check)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), OSError(5, "I/O error")])
+def test_burying_waits_until_the_message_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    monkeypatch.setattr(dead, "RETRY_SECONDS", 0.01)
+
+    async def check(broker: Broker) -> None:
+        read, failures = broker.engine.read, [error, error]
+
+        async def failing(*arguments: object) -> object:
+            if failures:
+                raise failures.pop()
+            return await read(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(broker.engine, "read", failing)
+        queue = await dead_letters(broker, 3)
+        assert not failures and await broker.dead.count(queue) == 3
+
+    run(tmp_path, check, log=LogSettings(tail_bytes=0))
+
+
+def test_letters_of_one_time_are_durable_in_one_step(tmp_path: Path) -> None:
+    async def check(broker: Broker) -> None:
+        await dead_letters(broker, 50)
+        assert sum(broker.engine.syncs.counts) < 20
+
+    run(tmp_path, check)
 
 
 def test_purged_dead_letters_do_not_come_back(tmp_path: Path) -> None:

@@ -16,9 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.broker.broker import Broker
 from headwater.filters import LevelFilter
-from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.log.embedded.engine import LogSettings
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client, settle
+from tests.broker.failing import FailingEngine, quick_retries
+
+__all__ = ["quick_retries"]
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 SPEC = QueueSpec("test/q", (LevelFilter.exact("a"),), from_start=True, prefetch=4)
 
@@ -46,7 +51,7 @@ class Queues(RuleBasedStateMachine):
         self.loop.run_until_complete(work)
 
     async def _open(self) -> None:
-        self.engine = await EmbeddedEngine.open(
+        self.engine = await FailingEngine.open(
             self.directory, LogSettings(sync="os", tail_bytes=self.tail_bytes)
         )
         self.broker = Broker(self.engine)
@@ -112,6 +117,11 @@ class Queues(RuleBasedStateMachine):
     async def _after(self, act: Callable[[], None]) -> None:
         act()
         await settle(self.broker)
+
+    @rule(count=st.integers(1, 3))
+    def let_reads_fail(self, count: int) -> None:
+        """The next ones, whenever they come."""
+        self.engine.failures = count
 
     @rule()
     def restart(self) -> None:

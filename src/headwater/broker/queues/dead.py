@@ -2,16 +2,24 @@
 
 A dead letter has the payload, publisher, protocol and headers of the message, and says in further
 headers why it is there. Redriving publishes it to its original topic again. Which letters a
-queue still has is a position: redriving and purging move it on.
+queue still has is a position: redriving and purging move it on, one of them at a time.
+
+A crash must not make a redrive publish twice, and the position is saved a moment after the messages
+are durable. So a redrive first notes, on the disk, where the log ends and a number that nobody can
+guess. Its messages say in a header this number and the position that they stand for. Whoever finds
+the note of an interrupted redrive looks behind that end of the log for the furthest position.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from headwater.errors import LogUnavailable
+from headwater.errors import Code, LogError, LogUnavailable, Refusal
 from headwater.message import Batch, Headers, Run
 
 if TYPE_CHECKING:
@@ -25,13 +33,29 @@ TOPIC = "dead-topic"
 OFFSET = "dead-offset"
 DELIVERIES = "dead-deliveries"
 TIMESTAMP = "dead-timestamp"
-_OWN = frozenset((REASON, TOPIC, OFFSET, DELIVERIES, TIMESTAMP))
+REDRIVEN = "dead-redriven"
+_OWN = frozenset((REASON, TOPIC, OFFSET, DELIVERIES, TIMESTAMP, REDRIVEN))
 
 READ_BYTES = 4 * 1024 * 1024
 RETRY_SECONDS = 0.5
+# How many letters are made durable in one step.
+CHUNK = 1000
+_NOT_RUNNING = -1
 
 #: Hears how many of how many are done.
 Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Operation:
+    """Something that an operator does with the dead letters of a queue."""
+
+    name: str
+    done: int = 0
+    total: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.total is None else f"{self.name} ({self.done} of {self.total})"
 
 
 class DeadLetters:
@@ -41,6 +65,13 @@ class DeadLetters:
         self._tasks: set[asyncio.Task[None]] = set()
         # Of each queue: from where to where it was counted, and how many there were.
         self._counted: dict[str, tuple[int, int, int]] = {}
+        self._operations: dict[str, Operation] = {}  # by the name of their queue
+
+    async def recover(self) -> None:
+        """Find out how far redrives came that a crash has interrupted: call this once, before
+        anyone connects."""
+        for name in self._engine.notes.queue_names():
+            await self._recover(name)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -56,27 +87,48 @@ class DeadLetters:
         task.add_done_callback(self._tasks.discard)
 
     async def _bury(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
-        for offset, deliveries in items:
-            batch = await self._find(offset)
-            if batch is not None:
-                about = (
-                    (REASON, why),
-                    (TOPIC, batch.run.topic),
-                    (OFFSET, str(offset)),
-                    (DELIVERIES, str(deliveries)),
-                    (TIMESTAMP, str(batch.timestamp)),
-                )
-                letter = _moved(batch.run, queue.spec.dead_topic, batch.run.headers + about)
-                await self._publish([letter])
-            queue.settled(offset)
+        for first in range(0, len(items), CHUNK):
+            chunk = items[first : first + CHUNK]
+            letters = [
+                await self._letter(queue, offset, deliveries, why) for offset, deliveries in chunk
+            ]
+            await self._publish([letter for letter in letters if letter is not None])
+            queue.settled([offset for offset, _ in chunk])
 
-    async def _find(self, offset: int) -> Batch | None:
+    async def _letter(self, queue: "Queue", offset: int, deliveries: int, why: str) -> Run | None:
+        """The letter for the message at an offset, if that is still there."""
+        batch = await self._find(queue, offset)
+        if batch is None:
+            return None
+        about = (
+            (REASON, why),
+            (TOPIC, batch.run.topic),
+            (OFFSET, str(offset)),
+            (DELIVERIES, str(deliveries)),
+            (TIMESTAMP, str(batch.timestamp)),
+        )
+        return _moved(batch.run, queue.spec.dead_topic, batch.run.headers + about)
+
+    async def _find(self, queue: "Queue", offset: int) -> Batch | None:
         """The message at an offset, if it is still there."""
         batch = self._engine.recent(offset)
         if batch is None:
-            batches, _ = await self._engine.read(offset, lambda topic: True, 1)
+            batches = await self._read_one(queue, offset)
             batch = next((each for each in batches if each.offset <= offset < each.end), None)
         return None if batch is None else batch.part(offset, offset + 1)
+
+    async def _read_one(self, queue: "Queue", offset: int) -> list[Batch]:
+        """Read, however long that takes: a message that is given up here is gone."""
+        while True:
+            try:
+                batches, _ = await self._engine.read(offset, lambda topic: True, 1)
+                return list(batches)
+            except LogError as error:
+                logger.error("queue %s: no dead letter of %d: %s", queue.spec.name, offset, error)
+                return []
+            except OSError as error:
+                logger.error("queue %s: cannot read a dead message: %s", queue.spec.name, error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _publish(self, runs: Sequence[Run]) -> None:
         """Returns when all of them are durable, however long that takes."""
@@ -127,56 +179,113 @@ class DeadLetters:
 
     async def redrive(self, queue: "Queue", limit: int | None, progress: Progress) -> int:
         """Publish dead letters to their original topics, the oldest first."""
-        total = await self.count(queue)
-        total = total if limit is None else min(total, limit)
-        done = 0
-        async for chunk in _chunks(self.letters(queue)):
-            runs, end, size = _restored(chunk, total - done)
-            await self._publish(runs)
-            self._save(queue, end)
-            done += size
-            progress(done, total)
-            if done >= total:
-                break
-        return done
+        with self._operation(queue, "a redrive") as operation:
+            await self._recover(queue.spec.name)
+            total = await self.count(queue)
+            operation.total = total = total if limit is None else min(total, limit)
+            if total:
+                mark = await self._note_redrive(queue.spec.name)
+                async for chunk in _chunks(self.letters(queue)):
+                    runs, end, size = _restored(chunk, total - operation.done, mark)
+                    await self._publish(runs)
+                    self._save(queue.spec.name, end)
+                    operation.done += size
+                    progress(operation.done, total)
+                    if operation.done >= total:
+                        break
+                self._engine.notes.save_cursor(_since(queue.spec.name), _NOT_RUNNING)
+            return operation.done
 
     async def purge(self, queue: "Queue") -> int:
         """Delete the dead letters from the queue; the log keeps them until retention."""
-        stop = self._engine.watermark
-        purged = await self.count(queue)
-        self._save(queue, stop)
-        return purged
+        with self._operation(queue, "a deletion"):
+            stop = self._engine.watermark
+            purged = await self.count(queue)
+            self._save(queue.spec.name, stop)
+            await self._engine.notes.flush()
+            return purged
+
+    @contextmanager
+    def _operation(self, queue: "Queue", name: str) -> Iterator[Operation]:
+        """One at a time: two of them would publish, or delete, the same letters."""
+        if (running := self._operations.get(queue.spec.name)) is not None:
+            raise Refusal(
+                Code.BUSY,
+                f"{running} of dead letters of {queue.spec.name} is running; try again when it "
+                "is done",
+            )
+        self._operations[queue.spec.name] = operation = Operation(name)
+        try:
+            yield operation
+        finally:
+            del self._operations[queue.spec.name]
+
+    async def _note_redrive(self, name: str) -> int:
+        """Note that a redrive runs, before its first message; returns its mark."""
+        mark = secrets.randbits(62)
+        notes = self._engine.notes
+        notes.save_cursor(_since(name), self._engine.watermark)
+        notes.save_cursor(_mark(name), mark)
+        await notes.flush()
+        return mark
+
+    async def _recover(self, name: str) -> None:
+        """Take the position of an interrupted redrive from the messages that it has published."""
+        notes = self._engine.notes
+        since, mark = notes.load_cursor(_since(name)), notes.load_cursor(_mark(name))
+        if since is None or mark is None or since == _NOT_RUNNING:
+            return
+        at, stop = max(since, self._engine.start), self._engine.watermark
+        while at < stop:
+            batches, at = await self._engine.read(at, lambda topic: True, READ_BYTES)
+            for batch in batches:
+                if (position := _redriven(batch.run, mark)) is not None:
+                    self._save(name, position)
+        notes.save_cursor(_since(name), _NOT_RUNNING)
+        logger.warning("queue %s: a redrive was interrupted; start it again for the rest", name)
 
     def _position(self, queue: "Queue") -> int:
-        saved = self._engine.notes.load_cursor(_cursor(queue))
+        saved = self._engine.notes.load_cursor(_cursor(queue.spec.name))
         return max(saved or 0, self._engine.start)
 
-    def _save(self, queue: "Queue", offset: int) -> None:
-        self._engine.notes.save_cursor(_cursor(queue), offset)
+    def _save(self, name: str, offset: int) -> None:
+        """It only moves forward: letters that are done with do not come back."""
+        saved = self._engine.notes.load_cursor(_cursor(name)) or 0
+        self._engine.notes.save_cursor(_cursor(name), max(saved, offset))
 
 
-def _cursor(queue: "Queue") -> str:
-    return f"dead letters of {queue.spec.name}"
+def _cursor(name: str) -> str:
+    return f"dead letters of {name}"
+
+
+def _since(name: str) -> str:
+    """Where the log ended when the redrive began that is running."""
+    return f"redrive of {name}, since"
+
+
+def _mark(name: str) -> str:
+    return f"redrive of {name}, mark"
 
 
 def _moved(run: Run, topic: str, headers: Headers) -> Run:
     return Run(topic, run.payloads, protocol=run.protocol, publisher=run.publisher, headers=headers)
 
 
-async def _chunks(batches: AsyncIterator[Batch], most: int = 1000) -> AsyncIterator[list[Batch]]:
+async def _chunks(batches: AsyncIterator[Batch]) -> AsyncIterator[list[Batch]]:
     """Many batches at a time, so that one sync serves them all."""
     chunk: list[Batch] = []
     async for batch in batches:
         chunk.append(batch)
-        if len(chunk) >= most:
+        if len(chunk) >= CHUNK:
             yield chunk
             chunk = []
     if chunk:
         yield chunk
 
 
-def _restored(letters: Sequence[Batch], most: int) -> tuple[list[Run], int, int]:
-    """The messages as they were, the offset behind their letters, and how many they are."""
+def _restored(letters: Sequence[Batch], most: int, mark: int) -> tuple[list[Run], int, int]:
+    """The messages as they were, but for a header, the offset behind their letters, and how many
+    they are."""
     runs, count, end = [], 0, letters[0].offset
     for origin, group in groupby(letters, _origin):
         payloads: list[bytes] = []
@@ -188,6 +297,7 @@ def _restored(letters: Sequence[Batch], most: int) -> tuple[list[Run], int, int]
             if count >= most:
                 break
         topic, protocol, publisher, headers = origin
+        headers += ((REDRIVEN, f"{mark:x} {end}"),)
         runs.append(Run(topic, payloads, protocol=protocol, publisher=publisher, headers=headers))
         if count >= most:
             break
@@ -199,3 +309,10 @@ def _origin(letter: Batch) -> tuple[str, str, str, Headers]:
     headers = tuple(pair for pair in run.headers if pair[0] not in _OWN)
     topic = next((value for name, value in run.headers if name == TOPIC), run.topic)
     return topic, run.protocol, run.publisher, headers
+
+
+def _redriven(run: Run, mark: int) -> int | None:
+    """The position that a message of this redrive stands for."""
+    value = next((value for name, value in run.headers if name == REDRIVEN), "")
+    of, _, position = value.partition(" ")
+    return int(position) if of == f"{mark:x}" else None

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from headwater.broker.cursor import READ_BYTES, Cursor, Gaps, Wants
+from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
 from headwater.broker.router import OwnedSubscription, Router
-from headwater.errors import Code, LogError, Refusal
+from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
 from headwater.message import Batch
 from headwater.queue_spec import QueueSpec
@@ -29,12 +29,13 @@ class Feed(Cursor):
         engine: Engine,
         router: "Router[Cursor]",
         gaps: Gaps,
+        read_errors: ReadErrors,
         *,
         spec: QueueSpec,
         position: int,
         report: Report,
     ) -> None:
-        super().__init__(engine, router, gaps)
+        super().__init__(engine, router, gaps, read_errors)
         self._loop = asyncio.get_running_loop()
         self._spec = spec
         self._report = report
@@ -65,7 +66,9 @@ class Feed(Cursor):
 
     def pump(self) -> None:
         """What has to be repeated goes first."""
-        while self.returned and not self._closed and self._reading is None and self._has_room():
+        while self.returned and not self._closed and self._has_room():
+            if self._waits_for_log:
+                return
             batch = self._engine.recent(self.returned.oldest())
             if batch is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read_returned())
@@ -100,13 +103,10 @@ class Feed(Cursor):
     async def _read_returned(self) -> None:
         """What has to be repeated is not in memory any more: take it from the log."""
         start = self.returned.oldest()
-        try:
-            batches, end = await self._engine.read(start, self._wanted(), READ_BYTES)
-        except LogError as error:
-            self._broken(error)
+        found = await self._try_to_read(start)
+        if found is None:
             return
-        finally:
-            self._done_reading()
+        batches, end = found
         if self.returned and self.returned.oldest() < start:
             self._pump_soon()  # a consumer left older ones meanwhile: these were not read
             return
@@ -127,7 +127,10 @@ class Feed(Cursor):
             logger.warning("%d messages of queue %s are no longer in the log", gone, self.name)
             self._report([])
 
-    def _broken(self, error: LogError) -> None:
-        logger.error("queue %s cannot read on: %s", self.name, error)
+    @property
+    def _described(self) -> str:
+        return f"queue {self.name}"
+
+    def _broken(self, sentence: str) -> None:
         for consumer in list(self.consumers):
-            consumer.outlet.dismiss(Refusal(Code.INTERNAL, "the log is damaged"))
+            consumer.outlet.dismiss(Refusal(Code.INTERNAL, sentence))

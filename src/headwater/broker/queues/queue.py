@@ -126,9 +126,10 @@ class Queue:
         for feed in self._all_feeds():
             feed.rewind(end)
 
-    def settled(self, offset: int) -> None:
-        """A dead letter is where it belongs."""
-        self.buried.pop(offset, None)
+    def settled(self, offsets: Iterable[int]) -> None:
+        """Dead letters are where they belong."""
+        for offset in offsets:
+            self.buried.pop(offset, None)
         self._changed()
 
     def close(self) -> None:
@@ -148,6 +149,7 @@ class Queue:
             self._engine,
             self._broker.router,
             self._broker.gaps,
+            self._broker.read_errors,
             spec=self.spec,
             position=position,
             report=self._given,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded.file import sync_directory
@@ -101,7 +101,7 @@ class EmbeddedEngine:
         self._sealer.start()
 
     @classmethod
-    async def open(cls, directory: Path, settings: LogSettings) -> "EmbeddedEngine":
+    async def open(cls, directory: Path, settings: LogSettings) -> Self:
         """Recover the log in `directory`, or begin one."""
 
         def open_files() -> tuple[LogStore, StateDatabase]:

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
+from headwater.errors import LogUnavailable
 from headwater.log.embedded.state import StateDatabase
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,12 @@ class EmbeddedNotes:
     def queue_names(self) -> list[str]:
         return sorted(self._queues.keys() | self._dirty_queues.keys())
 
+    async def flush(self) -> None:
+        try:
+            await asyncio.wrap_future(self._write(sync=True))
+        except sqlite3.Error as error:
+            raise LogUnavailable(f"positions cannot be saved: {error}") from None
+
     async def close(self) -> None:
         self._write()
         self._closed = True
@@ -60,7 +67,7 @@ class EmbeddedNotes:
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
 
-    def _write(self) -> None:
+    def _write(self, sync: bool = False) -> "Future[None]":
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -68,16 +75,17 @@ class EmbeddedNotes:
         snapshots, self._dirty_queues = self._dirty_queues, {}
         queues = {name: snapshot() for name, snapshot in snapshots.items()}
         self._queues.update(queues)
-        if cursors or queues:
-            self._saver.submit(self._save, cursors, queues)
+        return self._saver.submit(self._save, cursors, queues, sync)
 
-    def _save(self, cursors: dict[str, int], queues: dict[str, bytes]) -> None:
+    def _save(self, cursors: dict[str, int], queues: dict[str, bytes], sync: bool) -> None:
         """In the saver's thread."""
         try:
-            self._state.save(cursors, queues)
+            self._state.save(cursors, queues, sync)
         except sqlite3.Error as error:
             logger.error("positions were not saved: %s", error)
             self._loop.call_soon_threadsafe(self._retry, list(cursors), list(queues))
+            if sync:
+                raise
 
     def _retry(self, cursors: list[str], queues: list[str]) -> None:
         for name in cursors:  # what has changed since is newer

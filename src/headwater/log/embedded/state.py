@@ -33,7 +33,11 @@ class StateDatabase:
     def queues(self) -> dict[str, bytes]:
         return dict(self._database.execute("SELECT name, content FROM queues"))
 
-    def save(self, cursors: Mapping[str, int], queues: Mapping[str, bytes]) -> None:
+    def save(
+        self, cursors: Mapping[str, int], queues: Mapping[str, bytes], sync: bool = False
+    ) -> None:
+        """`sync`: it survives a crash of the machine as well."""
+        self._database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
         with self._database:
             self._database.execute("BEGIN")
             self._database.executemany("REPLACE INTO cursors VALUES (?, ?)", cursors.items())

@@ -42,7 +42,8 @@ async def running(data: Path) -> AsyncIterator[Running]:
     service = prism.PrismService(prism.PrismSettings(queues=(BOUND,)), {"shop": SECRET})
     listener = Listener(prism.NAME, service.session, connections)
     try:
-        _, port = await listener.listen("127.0.0.1", 0)
+        _, port = await listener.bind("127.0.0.1", 0)
+        await listener.serve()
         yield Running(broker, connections, port)
     finally:
         listener.stop()

@@ -1,6 +1,7 @@
 """What needs an operator's attention, and when it was first seen.
 
     log      the log refuses messages
+    state    positions of subscribers and queues cannot be saved
     disk     the disk is nearly full, or cannot be looked at
     gap      retention took messages before a subscriber or a queue got them
     reads    the log could not be read for a subscriber or a queue
@@ -96,6 +97,9 @@ class Alerts:
     def _find(self) -> Iterator[Alert]:
         if (refusal := self._broker.engine.refusal) is not None:
             yield Alert("critical", "log", refusal)
+        if (fault := self._broker.engine.notes.fault) is not None:
+            what = "positions of subscribers and queues cannot be saved"
+            yield Alert("critical", "state", f"{what}: {fault}; after a crash, messages come again")
         yield from self._disk()
         yield from self._gap()
         yield from self._reads()

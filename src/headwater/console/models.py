@@ -67,7 +67,7 @@ class LogFigures(Model):
 
 class ActiveAlert(Model):
     severity: Literal["warning", "critical"]
-    kind: Literal["log", "disk", "gap", "reads", "slow", "dead"]
+    kind: Literal["log", "state", "disk", "gap", "reads", "slow", "dead"]
     message: str
     since: Micros = Field(description="when it was first seen")
 

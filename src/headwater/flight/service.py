@@ -22,6 +22,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 from pyarrow import flight
 
 from headwater.broker.broker import Broker
-from headwater.errors import HeadwaterError, LogUnavailable
+from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.flight import requests
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA, parse
@@ -84,6 +85,7 @@ class FlightService:
         self._stages = Stages(data)
         self._settings = settings
         self._server: _Server | None = None
+        self._stopping = False
         self._thread: threading.Thread | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._committing: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -110,23 +112,62 @@ class FlightService:
                 f"cannot listen for flight on {settings.host}:{settings.port}; "
                 'choose another address with [listen] flight = "host:port"'
             ) from None
-        self._thread = threading.Thread(target=self._server.serve, name="flight", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="flight", daemon=True)
         self._thread.start()
         self._cleaner = self._loop.create_task(self._clean())
         return settings.host, self._server.port
 
-    async def stop(self) -> None:
+    def _watch(self) -> None:
+        """In a thread of its own, until `stop`. (It serves from the beginning. Flight's own `serve`
+        does no more than wait, too, but takes SIGTERM and SIGINT away from the loop.)"""
+        assert self._server is not None
+        why = "it returned"
+        try:
+            self._server.wait()
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        if not self._stopping:
+            logger.critical("Flight has ended: %s", why)
+            with suppress(RuntimeError):  # the loop has ended, too
+                sentence = f"Arrow Flight has failed: {why}"
+                self._loop.call_soon_threadsafe(self._engine.give_up, sentence)
+
+    def refuse(self) -> None:
+        """Take no more requests, and end the streams that run."""
+        self._stopping = True
+
+    async def stop(self, seconds: float) -> bool:
+        """Returns whether it has ended in that time: a reader that does not read holds it up."""
+        self.refuse()
         if self._cleaner is not None:
             self._cleaner.cancel()
-        if self._server is not None and self._thread is not None:
-            await asyncio.to_thread(self._server.shutdown)
-            await asyncio.to_thread(self._thread.join)
+        if self._server is None:
+            return True
+        ended = asyncio.Event()
+        threading.Thread(target=self._shut_down, args=(ended,), daemon=True).start()
+        try:
+            await asyncio.wait_for(ended.wait(), seconds)
+        except TimeoutError:
+            logger.warning("a reader over Flight does not take its last rows; it is cut off")
+            return False
+        return True
+
+    def _shut_down(self, ended: asyncio.Event) -> None:
+        """In a thread of its own, for Flight waits here for its clients."""
+        assert self._server is not None and self._thread is not None
+        self._server.shutdown()
+        self._thread.join()
+        with suppress(RuntimeError):  # the loop did not wait so long
+            self._loop.call_soon_threadsafe(ended.set)
 
     async def _clean(self) -> None:
         while True:
-            dropped = await asyncio.to_thread(self._stages.drop_abandoned)
-            if dropped:
-                logger.warning("dropped %d staged batches that nobody has committed", dropped)
+            try:
+                dropped = await asyncio.to_thread(self._stages.drop_abandoned)
+                if dropped:
+                    logger.warning("dropped %d staged batches that nobody has committed", dropped)
+            except Exception:
+                logger.exception("staged batches could not be cleaned up")
             await asyncio.sleep(CLEANING_SECONDS)
 
     # What the server's threads call
@@ -142,10 +183,15 @@ class FlightService:
 
     def _counted(self, chunks: Iterator[Any]) -> Iterator[Any]:
         for chunk in chunks:
+            self.check_running()
             with self._counting:
                 self._traffic.messages_out += len(chunk)
                 self._traffic.bytes_out += chunk.nbytes
             yield chunk
+
+    def check_running(self) -> None:
+        if self._stopping:
+            raise Refusal(Code.UNAVAILABLE, "the broker is shutting down")
 
     def _check_kept(self, start: int, end: int) -> None:
         kept = self._engine.start
@@ -332,11 +378,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with _told():
+            self._service.check_running()
             schema, batches = self._service.read(parse(requests.Read, ticket.ticket))
         return flight.GeneratorStream(schema, _telling(batches))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         with _told():
+            self._service.check_running()
             content = json.loads(descriptor.command or b"{}")
             kind = content.pop("do", "") if isinstance(content, dict) else ""
             body = json.dumps(content).encode()
@@ -351,6 +399,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         with _told():
+            self._service.check_running()
             if action.type not in self._actions:
                 raise HeadwaterError(f"there is no action {action.type}")
             kind, act = self._actions[action.type]
@@ -381,7 +430,7 @@ class _told:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, LogUnavailable):
+        if isinstance(error, Refusal) and error.code in (Code.UNAVAILABLE, Code.NO_SPACE):
             raise flight.FlightUnavailableError(str(error)) from None
         if isinstance(error, HeadwaterError):
             raise flight.FlightServerError(str(error)) from None

@@ -63,6 +63,10 @@ class Notes(Protocol):
     """What has to be remembered beside the log. On disk within 100 ms, and before the engine's
     `close` returns."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why nothing can be remembered now, if that is so."""
+
     def load_cursor(self, name: str) -> int | None:
         """The remembered position of a durable subscription."""
 
@@ -114,6 +118,13 @@ class Engine(Protocol):
 
     def attach(self, listener: CommitListener) -> None:
         """Report progress to `listener` from now on."""
+
+    def when_dead(self, done: Callable[[str], None]) -> None:
+        """Call `done` with the reason when the log can never be written again by this process; at
+        once if that is so."""
+
+    def give_up(self, why: str) -> None:
+        """Refuse everything from now on: something that the broker cannot do without has ended."""
 
     async def close(self) -> None:
         """Make everything durable, then let go of the log."""

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import ssl
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NoReturn
 
 from headwater.admin.admin import Admin
 from headwater.admin.apps import AppHandlers
@@ -19,6 +22,7 @@ from headwater.config import Config
 from headwater.console.settings import is_loopback
 from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
+from headwater.errors import HeadwaterError
 from headwater.flight import FlightService
 from headwater.identity.apps import FILE as APPS_FILE
 from headwater.identity.apps import Apps
@@ -37,9 +41,14 @@ from headwater.units import Address
 
 logger = logging.getLogger(__name__)
 
-# SIGTERM to exit takes at most 5 s: so long for the disk, so long for clients to take the rest.
+# SIGTERM to exit takes at most 5 s, whoever hangs: so long for the disk (and beside it for the
+# console), for clients to take the rest, for readers over Flight, and for the log's threads.
 SETTLE_SECONDS = 2.0
-FAREWELL_SECONDS = 1.5
+FAREWELL_SECONDS = 1.0
+FLIGHT_SECONDS = 0.5
+CLOSE_SECONDS = 1.0
+# A broker that cannot go on says so for a while, to clients and to whoever asks for its health.
+FAILED_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +78,10 @@ class Server:
             await server._recover()
             await server.control.start(config.data)
             await server._declare_queues()
-            await server._listen(config, tls)
+            await server._bind_all(config, tls)
             await server._start_others()
+            for listener in server.listeners:
+                await listener.serve()
         except BaseException:
             await server.stop()
             raise
@@ -125,7 +136,7 @@ class Server:
             for queue in service.queues():
                 self.broker.queue(queue)
 
-    async def _listen(self, config: Config, tls: ssl.SSLContext | None) -> None:
+    async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}
         for name, session in sessions.items():
             await self._bind(name, session, config.listen.protocols[name], tls)
@@ -143,7 +154,7 @@ class Server:
         if address is None:
             return
         listener = Listener(name, session, self.connections)
-        bound = await listener.listen(address.host, address.port, tls if address.secure else None)
+        bound = await listener.bind(address.host, address.port, tls if address.secure else None)
         self.listeners.append(listener)
         self.addresses.append((name, *bound))
 
@@ -167,24 +178,38 @@ class Server:
                 "add one with 'headwater user add NAME'"
             )
 
-    async def stop(self) -> None:
-        """Drain: accept nothing new, make durable what was accepted, say goodbye."""
+    async def stop(self) -> bool:
+        """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
+        that clients do not wait for. Returns whether all of it has ended."""
         for listener in self.listeners:
             listener.stop()
-        if self.console is not None:
-            await self.console.stop()
-        await self.control.stop()
         if self.flight is not None:
-            await self.flight.stop()
-        self.admin.close()
+            self.flight.refuse()
         self.connections.hush()
+        self.engine.hurry()
+        ended = [
+            *await asyncio.gather(
+                _within(SETTLE_SECONDS, self._settled(), "the disk"),
+                _within(SETTLE_SECONDS, self._stop_operators(), "the console"),
+            )
+        ]
+        await self.connections.dismiss(FAREWELL_SECONDS)
+        self.admin.close()
+        self.broker.close()
+        if self.flight is not None:
+            ended.append(await self.flight.stop(FLIGHT_SECONDS))
+        ended.append(await _within(CLOSE_SECONDS, self.engine.close(), "the log"))
+        return all(ended)
+
+    async def _settled(self) -> None:
         settled = asyncio.Event()
         self.engine.when_durable(self.engine.end, lambda _: settled.set())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(settled.wait(), SETTLE_SECONDS)
-        await self.connections.dismiss(FAREWELL_SECONDS)
-        self.broker.close()
-        await self.engine.close()
+        await settled.wait()
+
+    async def _stop_operators(self) -> None:
+        await self.control.stop()
+        if self.console is not None:
+            await self.console.stop()
 
 
 def _flight(
@@ -214,17 +239,58 @@ def _declare_queues_of(broker: Broker, services: Mapping[str, Service], app: str
             broker.queue(queue)
 
 
-async def serve(config: Config, announce: Callable[[Server], None], log_format: str) -> None:
-    """Run a broker until SIGTERM or SIGINT."""
-    server = await Server.start(config, log_format)
+async def _within(seconds: float, work: Awaitable[None], what: str) -> bool:
+    """Whether the work has ended in time. If not, it is left alone."""
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if done:
+        task.result()
+    else:
+        logger.warning("%s did not come to an end within %g s", what, seconds)
+    return bool(done)
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a broker came to its end."""
+
+    #: Nothing of it is left that could hold up the process.
+    complete: bool = True
+    #: What it could not go on without, if that was the reason.
+    failure: str | None = None
+
+
+async def serve(config: Config, announce: Callable[[Server], None], log_format: str) -> Ending:
+    """Run a broker until SIGTERM or SIGINT, or until it cannot go on."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    stopping = loop.create_task(stop.wait())
+    starting = loop.create_task(Server.start(config, log_format))
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        logger.info("stopped before it was ready")
+        starting.cancel()
+        await asyncio.wait({starting})
+        return Ending()
+    server, ending = starting.result(), Ending()
+    failed = asyncio.Event()
+
+    def fail(why: str) -> None:
+        ending.failure = why
+        failed.set()
+
+    server.engine.when_dead(fail)
     announce(server)
-    await stop.wait()
+    failing = loop.create_task(failed.wait())
+    await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+    if ending.failure is not None:
+        logger.critical("%s; the broker ends, so that it can be started again", ending.failure)
+        await asyncio.wait({stopping}, timeout=FAILED_SECONDS)
     logger.info("draining")
-    await server.stop()
+    ending.complete = await server.stop()
+    return ending
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
@@ -233,7 +299,21 @@ def run(config: Config, announce: Callable[[Server], None], log_format: str = "t
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     with asyncio.Runner(loop_factory=loop_factory(config.loop)) as runner:
-        runner.run(serve(config, announce, log_format))
+        ending = runner.run(serve(config, announce, log_format))
+        if not ending.complete:
+            # All that was accepted is on the disk, or is refused. Python would wait for threads
+            # that hang in a disk or in a client.
+            _exit_now(ending.failure)
+    if ending.failure is not None:
+        raise HeadwaterError(ending.failure)
+
+
+def _exit_now(failure: str | None) -> NoReturn:
+    if failure is not None:
+        print(f"headwater: error: {failure}", file=sys.stderr)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0 if failure is None else 1)
 
 
 def _allow_many_files() -> None:

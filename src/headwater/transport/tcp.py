@@ -111,14 +111,15 @@ class Listener:
         self.handshake_seconds = bounds.handshake_seconds
         self._server: asyncio.Server | None = None
 
-    async def listen(
+    async def bind(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Accept connections; returns the address that was bound."""
+        """Take an address, and return the one that was bound. Nobody is accepted before `serve`:
+        so either all listeners of a broker get theirs, or no client sees any of them."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls
+                lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls, start_serving=False
             )
         except OSError as error:
             raise HeadwaterError(
@@ -127,6 +128,10 @@ class Listener:
             ) from None
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
+
+    async def serve(self) -> None:
+        assert self._server is not None
+        await self._server.start_serving()
 
     def stop(self) -> None:
         if self._server is not None:

@@ -12,6 +12,7 @@ finished batches and give back results.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -85,8 +86,10 @@ class EmbeddedEngine:
         self._relieved: list[Callable[[], None]] = []
         self._backlog = 0
         self._refusal: str | None = None
+        self._dead = False  # it refuses for good
+        self._on_death: list[Callable[[str], None]] = []
         self._readers = ThreadPoolExecutor(2, "log-reader")
-        self._sealer = Sealer(store)
+        self._sealer = Sealer(store, self._thread_died)
         self._statistics = LogStatistics(store)
         self._syncer = Syncer(
             store,
@@ -94,8 +97,9 @@ class EmbeddedEngine:
             interval=settings.sync_interval,
             committed=self._in_loop(self._committed),
             failed=self._in_loop(self._failed),
+            died=self._thread_died,
         )
-        self._writer = LogWriter(store, self._syncer, self._retain)
+        self._writer = LogWriter(store, self._syncer, self._retain, self._thread_died)
         self._syncer.start()
         self._writer.start()
         self._sealer.start()
@@ -122,9 +126,13 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._syncer.join)
         await asyncio.to_thread(self._sealer.join)
         await asyncio.sleep(0)  # the syncer's last report is in the loop by now
+        if self._dead and self._store.end > self._watermark:
+            with contextlib.suppress(OSError, ValueError):
+                self._store.rewind(self._watermark)  # its publishers were refused
         await self.notes.close()
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        self._store.close()
+        with contextlib.suppress(*[OSError] if self._dead else []):
+            self._store.close()
 
     def attach(self, listener: CommitListener) -> None:
         self._listeners.append(listener)
@@ -255,9 +263,17 @@ class EmbeddedEngine:
     # A disk that does not take what is written
 
     def _failed(self, error: OSError) -> None:
+        if self._dead:
+            return
         why = "the disk is full" if error.errno == errno.ENOSPC else os.strerror(error.errno or 0)
         self._refusal = f"the log cannot be written: {why}"
         logger.error("%s; publishes are refused until that changes", self._refusal)
+        lost = self._drop_unstored(self._refusal)
+        self._writer.resume(self._watermark)
+        self._loop.call_later(PROBE_SECONDS, self._probe, sum(batch.run.size for batch in lost))
+
+    def _drop_unstored(self, why: str) -> list[Batch]:
+        """What is not durable will not be: its publishers hear why."""
         self._fresh, self._fresh_weight = [], 0
         self._end = self._watermark
         lost = self._tail.rewind(self._watermark)
@@ -265,18 +281,48 @@ class EmbeddedEngine:
             listener.rewound(self._watermark)
         for batch in lost:
             for done in self._waiting.pop(batch.end, ()):
-                done(LogUnavailable(self._refusal))
+                done(LogUnavailable(why))
         self._lighten(lost)
-        self._writer.resume(self._watermark)
-        self._loop.call_later(PROBE_SECONDS, self._probe, sum(batch.run.size for batch in lost))
+        return lost
 
     def _probe(self, size: int) -> None:
+        if self._dead:
+            return
         room = os.statvfs(self._directory)
         if room.f_bavail * room.f_frsize < size + ROOM_BYTES:
             self._loop.call_later(PROBE_SECONDS, self._probe, size)
             return
         self._refusal = None
         logger.warning("the log can be written again")
+
+    # What ends the broker
+
+    def when_dead(self, done: Callable[[str], None]) -> None:
+        if self._dead:
+            done(self._refusal or "")
+        else:
+            self._on_death.append(done)
+
+    def give_up(self, why: str) -> None:
+        if self._dead:
+            return
+        self._dead = True
+        self._refusal = why
+        for done in self._on_death:
+            done(why)
+
+    def _thread_died(self, name: str, error: BaseException) -> None:
+        """In that thread."""
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        sentence = f"the log has failed: {name} ended by {type(error).__name__} ({why})"
+        act = self.give_up if name == self._sealer.name else self._stop_working
+        with contextlib.suppress(RuntimeError):  # the loop has ended, too
+            self._loop.call_soon_threadsafe(act, sentence)
+
+    def _stop_working(self, why: str) -> None:
+        """Nothing becomes durable any more."""
+        self._drop_unstored(why)
+        self.give_up(why)
 
     # Reading
 

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 # Well within the 100 ms that are promised, with time for the write.
 GATHER_SECONDS = 0.05
+# After a write that failed.
+RETRY_SECONDS = 1.0
 
 
 class EmbeddedNotes:
@@ -32,6 +34,8 @@ class EmbeddedNotes:
         self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        #: Why the last write failed, if it did: what has changed since is in memory only.
+        self.fault: str | None = None
 
     def load_cursor(self, name: str) -> int | None:
         return self._cursors.get(name)
@@ -54,7 +58,7 @@ class EmbeddedNotes:
     async def flush(self) -> None:
         try:
             await asyncio.wrap_future(self._write(sync=True))
-        except sqlite3.Error as error:
+        except Exception as error:
             raise LogUnavailable(f"positions cannot be saved: {error}") from None
 
     async def close(self) -> None:
@@ -65,7 +69,8 @@ class EmbeddedNotes:
 
     def _write_soon(self) -> None:
         if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
+            pause = GATHER_SECONDS if self.fault is None else RETRY_SECONDS
+            self._timer = self._loop.call_later(pause, self._write)
 
     def _write(self, sync: bool = False) -> "Future[None]":
         if self._timer is not None:
@@ -81,13 +86,22 @@ class EmbeddedNotes:
         """In the saver's thread."""
         try:
             self._state.save(cursors, queues, sync)
-        except sqlite3.Error as error:
-            logger.error("positions were not saved: %s", error)
-            self._loop.call_soon_threadsafe(self._retry, list(cursors), list(queues))
-            if sync:
-                raise
+        except Exception as error:
+            fault = str(error) if isinstance(error, sqlite3.Error) else repr(error)
+            self._loop.call_soon_threadsafe(self._retry, fault, list(cursors), list(queues))
+            raise
+        if self.fault is not None:
+            self._loop.call_soon_threadsafe(self._recovered)
 
-    def _retry(self, cursors: list[str], queues: list[str]) -> None:
+    def _recovered(self) -> None:
+        if self.fault is not None:
+            self.fault = None
+            logger.warning("positions can be saved again")
+
+    def _retry(self, fault: str, cursors: list[str], queues: list[str]) -> None:
+        if self.fault != fault:
+            logger.error("positions were not saved, will retry: %s", fault)
+        self.fault = fault
         for name in cursors:  # what has changed since is newer
             self.save_cursor(name, self._cursors[name])
         for name in queues:

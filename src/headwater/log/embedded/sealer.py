@@ -12,6 +12,7 @@ from pathlib import Path
 from headwater.errors import LogError
 from headwater.log.embedded.segment import Segment
 from headwater.log.embedded.store import LogStore
+from headwater.log.embedded.threads import Died, LogThread
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,9 @@ class _Stopped(Exception):
     pass
 
 
-class Sealer(threading.Thread):
-    def __init__(self, store: LogStore) -> None:
-        super().__init__(name="log-sealer", daemon=True)
+class Sealer(LogThread):
+    def __init__(self, store: LogStore, died: Died) -> None:
+        super().__init__("log-sealer", died)
         self._store = store
         self._stopping = threading.Event()
         self._given_up: set[Path] = set()  # damaged; they stay as they are
@@ -37,7 +38,7 @@ class Sealer(threading.Thread):
     def stop(self) -> None:
         self._stopping.set()
 
-    def run(self) -> None:
+    def work(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
             try:
                 for segment in self._store.unsealed():
@@ -55,6 +56,12 @@ class Sealer(threading.Thread):
         except OSError as error:
             logger.warning("a segment could not be sealed yet: %s", error.strerror)
             self._stopping.wait(LATER_SECONDS)
+        except _Stopped:
+            raise
+        except Exception:
+            # It can be read as it is, and would fail again: no reason to end the broker.
+            logger.exception("the segment %s stays unsealed", segment.path.name)
+            self._given_up.add(segment.path)
 
     def _pause(self, spent: float) -> None:
         if time.monotonic() - self.active_at < BUSY_SECONDS:

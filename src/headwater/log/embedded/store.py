@@ -34,6 +34,10 @@ SEGMENT_BYTES = 64 << 20
 _FRAME_BYTES = 64 << 20
 
 
+class SyncFailed(OSError):
+    """The disk did not take what was written: what it was, the system may have forgotten."""
+
+
 class LogStore(LogReader):
     """A log that this process writes."""
 
@@ -113,7 +117,7 @@ class LogStore(LogReader):
     def sync(self) -> None:
         """Have everything appended so far on the disk. Raises OSError. Any thread may do this."""
         end = self.end  # first: a segment that begins now makes the one before it durable
-        self._active()[1].file.sync()
+        _sync(self._active()[1])
         with self._changing:  # against a rewind meanwhile
             self.durable = max(self.durable, min(end, self.end))
 
@@ -180,9 +184,12 @@ class LogStore(LogReader):
         sync_directory(self._directory)
 
     def _active(self) -> tuple[Segment, OpenSegment]:
-        active = self._segments[-1]
-        assert active.held is not None, "the store is closed"
-        return active, active.held
+        """Any thread may ask, also while a new segment begins."""
+        while True:
+            active = self._segments[-1]
+            if (opened := active.held) is not None:
+                return active, opened
+            assert active is not self._segments[-1], "the store is closed"
 
     def _make_room(self, size: int) -> None:
         """Begin a new segment if the active one would grow too large."""
@@ -190,13 +197,21 @@ class LogStore(LogReader):
         if active.size + size <= self._segment_bytes or active.end == active.base:
             return
         self.before_roll()
-        opened.file.sync()
-        self.durable = active.end
+        _sync(opened)
+        with self._changing:
+            self.durable = active.end
         new = segments.create(self._directory, active.end, self._identity)
         self._open_segments.put(active, opened)
         with self._changing:
             self._segments = (*self._segments, new)
         active.held = None
+
+
+def _sync(opened: OpenSegment) -> None:
+    try:
+        opened.file.sync()
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
 
 
 def _frames(batches: Sequence[Batch]) -> list[Sequence[Batch]]:

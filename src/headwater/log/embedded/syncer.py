@@ -6,7 +6,6 @@ become durable, and that a write or a sync has failed.
 """
 
 import errno
-import logging
 import queue
 import threading
 import time
@@ -15,12 +14,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headwater.log.embedded.store import LogStore
+from headwater.log.embedded.threads import Died, LogThread
 from headwater.log.timings import Timings
 from headwater.message import Batch
 
-logger = logging.getLogger(__name__)
-
 Sync = Literal["always", "interval", "os"]
+
+# How often to see whether the syncer is still there, while it is waited for.
+LOOK_SECONDS = 0.5
 
 
 STOP: Final = "stop"
@@ -37,7 +38,7 @@ class Resume:
 Item = list[Batch] | OSError | Resume | threading.Event | str
 
 
-class Syncer(threading.Thread):
+class Syncer(LogThread):
     def __init__(
         self,
         store: LogStore,
@@ -46,8 +47,9 @@ class Syncer(threading.Thread):
         interval: float,
         committed: Callable[[list[Batch]], None],
         failed: Callable[[OSError], None],
+        died: Died,
     ) -> None:
-        super().__init__(name="log-syncer", daemon=True)
+        super().__init__("log-syncer", died)
         self._store = store
         self._sync = sync
         self._interval = interval
@@ -75,18 +77,25 @@ class Syncer(threading.Thread):
         """Wait until everything written so far is reported. Raises OSError if that failed."""
         reported = threading.Event()
         self._queue.put(reported)
-        reported.wait()
+        while not reported.wait(LOOK_SECONDS):
+            if not self.is_alive():
+                raise OSError(errno.EIO, "the log is not synced any more")
         if self.failing:
             raise OSError(errno.EIO, "the log could not be synced")
 
     def stop(self) -> None:
         self._queue.put(STOP)
 
-    def run(self) -> None:
+    @property
+    def reports_early(self) -> bool:
+        """Messages are reported as stored before they are synced: `log.sync` asks for that."""
+        return self._sync != "always"
+
+    def work(self) -> None:
         stopping = False
         while not stopping:
             batches, error, reported, stopping = self._take()
-            if batches and self._sync == "always":
+            if batches and not self.reports_early:
                 error = self._cover(batches) or error
             elif batches:
                 self._committed(batches)
@@ -147,8 +156,7 @@ class Syncer(threading.Thread):
         return max(0.0, self._unsynced_since + self._interval - time.monotonic())
 
     def _sync_late(self) -> None:
+        """A failure ends the thread, and so the broker: the system forgets what it could not write,
+        a sync after it would succeed, and the messages have been reported as stored."""
         self._unsynced_since = None
-        try:
-            self._timed_sync()
-        except OSError as error:
-            logger.error("the log could not be synced: %s", error.strerror)
+        self._timed_sync()

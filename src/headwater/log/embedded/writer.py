@@ -11,12 +11,12 @@ puts Resume into the queue.
 import errno
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 
-from headwater.log.embedded.store import LogStore
+from headwater.log.embedded.store import LogStore, SyncFailed
 from headwater.log.embedded.syncer import STOP, Resume, Syncer
+from headwater.log.embedded.threads import Died, LogThread
 from headwater.message import Batch
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,11 @@ GROUP_BYTES = 1024 * 1024
 RETENTION_SECONDS = 1.0
 
 
-class LogWriter(threading.Thread):
-    def __init__(self, store: LogStore, syncer: Syncer, retain: Callable[[], None]) -> None:
-        super().__init__(name="log-writer", daemon=True)
+class LogWriter(LogThread):
+    def __init__(
+        self, store: LogStore, syncer: Syncer, retain: Callable[[], None], died: Died
+    ) -> None:
+        super().__init__("log-writer", died)
         self._store = store
         self._syncer = syncer
         self._retain = retain
@@ -50,7 +52,7 @@ class LogWriter(threading.Thread):
         """Write what is queued, then end."""
         self._queue.put(STOP)
 
-    def run(self) -> None:
+    def work(self) -> None:
         stopping = False
         try:
             while not stopping:
@@ -60,6 +62,7 @@ class LogWriter(threading.Thread):
                 self._keep_retention()
         finally:
             self._syncer.stop()
+            self._syncer.join()  # its reports come before that of the end of this thread
 
     def _take(self) -> tuple[list[Batch], bool]:
         """The next group: all that is queued, up to a limit."""
@@ -86,6 +89,8 @@ class LogWriter(threading.Thread):
         try:
             self._store.append(batches)
         except OSError as error:
+            if isinstance(error, SyncFailed) and self._syncer.reports_early:
+                raise  # of messages that were reported as stored, some may be gone
             self._dropping = True
             self._syncer.not_written(error)
         except Exception as error:

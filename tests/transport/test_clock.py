@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from headwater.transport.clock import TICK_SECONDS, Clock
 
 
@@ -54,3 +56,21 @@ def test_adding_again_replaces_the_time() -> None:
         clock.stop()
 
     asyncio.run(check())
+
+
+def test_a_timer_that_fails_takes_no_other_along(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        clock = Clock()
+        called = []
+
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        clock.add(TICK_SECONDS, fail)
+        clock.add(TICK_SECONDS, lambda: called.append(1))
+        while not called:
+            await asyncio.sleep(0.01)
+        clock.stop()
+
+    asyncio.run(check())
+    assert "a timer of a connection failed" in caplog.text

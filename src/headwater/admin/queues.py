@@ -197,4 +197,4 @@ class QueueHandlers:
         if name in self._broker.queues:
             return self._broker.queues[name]
         spec = self._spec_of(name)
-        return None if spec is None else self._broker.queue(spec)
+        return None if spec is None else self._broker.look_at(spec)

@@ -125,10 +125,16 @@ class Broker:
 
     def queue(self, spec: QueueSpec) -> Queue:
         """The queue of that name, which begins to exist now if it does not yet."""
-        queue = self.queues.get(spec.name)
-        if queue is None:
-            queue = self.queues[spec.name] = Queue(self, spec, self.dead.bury)
+        queue = self.look_at(spec)
+        if spec.name not in self.queues:
+            self.queues[spec.name] = queue
+            queue.begin()
         return queue
+
+    def look_at(self, spec: QueueSpec) -> Queue:
+        """The queue of that name as it is, or was when the broker stopped. Nothing changes by it:
+        `spec` is not that of the queue, unless a consumer comes with the same."""
+        return self.queues.get(spec.name) or Queue(self, spec, self.dead.bury)
 
     def consume(
         self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet

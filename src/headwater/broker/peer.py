@@ -203,10 +203,18 @@ class Peer:
             command.key, command.filter, subscriber, since
         )
         self._broker.add(subscription)
-        self._answer(command.answer)
+        if command.answer and self._published > self._engine.watermark:
+            subscriber.hold()  # deliveries must not overtake the answer
+            self._in_turn(partial(self._begin, subscriber, command.answer))
+        else:
+            self._answer(command.answer)
         if command.durable is not None:
             self.name = command.durable
             self._broker.resume(subscriber)
+
+    def _begin(self, subscriber: Subscriber, answer: bytes) -> None:
+        self._outlet.respond(answer)
+        subscriber.release()
 
     def _unsubscribe(self, command: Unsubscribe) -> None:
         subscriptions = self._subscriber.subscriptions if self._subscriber else {}

@@ -33,6 +33,21 @@ class Subscriber(Cursor):
         self.name = name
         self.durable = name is not None
         self._own: deque[tuple[int, int]] = deque()  # its own messages, not to be echoed
+        self._holds = 0
+
+    def hold(self) -> None:
+        """Give nothing until `release`: an answer that has to come first is not sent yet."""
+        self._holds += 1
+        if self._position is None:
+            self._position = self._limit()
+
+    def release(self) -> None:
+        self._holds -= 1
+        self.pump()
+
+    def pump(self) -> None:
+        if not self._holds:
+            super().pump()
 
     def skip(self, batch: Batch) -> None:
         """A batch of its own that it does not want back."""

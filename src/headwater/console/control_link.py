@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,9 @@ class ControlLink:
         self._kept: dict[str, _Kept] = {}
 
     async def ask(self, do: str, timeout: float | None = ASK_SECONDS, **arguments: Any) -> Any:
-        """What the broker says. Raises Refusal with its sentence, or NoAnswer."""
-        async with self._slots:
+        """What the broker says. Raises Refusal with its sentence, or NoAnswer. Who may take as long
+        as it takes (no timeout) does not keep others from asking."""
+        async with self._slots if timeout is not None else nullcontext():
             try:
                 answer = await asyncio.wait_for(self._ask(ControlRequest(do, arguments)), timeout)
             except (OSError, EOFError, ValueError, TimeoutError):
@@ -106,7 +107,10 @@ class ControlLink:
         except BaseException:
             link.close()  # half an answer may still be on its way
             raise
-        self._idle.append(link)
+        if len(self._idle) < MOST_LINKS:
+            self._idle.append(link)
+        else:
+            link.close()
         return answer
 
     def _forget(self, now: float) -> None:

@@ -264,7 +264,7 @@ class FlightService:
                     "count": done.count if same else None,
                     "repeated": True,
                 }
-            intent, resumed = self._stages.begin(request, self._engine.end)
+            intent, resumed = self._stages.begin(request, self._engine.watermark)
             first, count = self._append(intent, resumed)
             return {"first": first, "count": count, "repeated": False}
 

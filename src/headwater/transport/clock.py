@@ -5,7 +5,10 @@ again, so a connection that is busy costs one look per period and an idle one no
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 
@@ -48,6 +51,10 @@ class Clock:
         self.now += 1
         for due in list(self._due.pop(self.now, ())):
             self._at.pop(due, None)
-            again = due()
+            try:
+                again = due()
+            except Exception:  # the others of this tick have nothing to do with it
+                logger.exception("a timer of a connection failed")
+                continue
             if again is not None:
                 self.add(again, due)

@@ -428,6 +428,31 @@ def test_letters_of_one_time_are_durable_in_one_step(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
+def test_looking_at_a_queue_changes_nothing(tmp_path: Path) -> None:
+    held = replace(SHARED, max_deliveries=1)
+
+    async def leave(broker: Broker) -> None:
+        client = Client(broker)
+        client.consume(SHARED)
+        client.publish("a", b"0", b"1")
+        await settle(broker)
+        assert len(client.held) == 2
+
+    async def look(broker: Broker) -> None:
+        noted = broker.engine.notes.load_queue(SHARED.name)
+        seen = broker.look_at(held)  # in whose eyes both are dead
+        assert (seen.position, seen.to_repeat) == (2, 2)
+        assert await broker.dead.count(seen) == 0 and not seen.buried
+        assert broker.queues == {}
+        assert broker.engine.notes.load_queue(SHARED.name) == noted
+        client = Client(broker)
+        client.consume(SHARED)
+        await settle(broker)
+        assert sorted(client.held) == [0, 1]
+
+    run(tmp_path, leave, look)
+
+
 def test_purged_dead_letters_do_not_come_back(tmp_path: Path) -> None:
     async def check(broker: Broker) -> None:
         client = Client(broker)

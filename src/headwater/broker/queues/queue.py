@@ -54,8 +54,12 @@ class Queue:
         self._timer: asyncio.TimerHandle | None = None
         self.deliveries = 0
         self.acknowledged = 0
-        self._changed()
-        self._give_back(left, f"it was delivered {spec.max_deliveries} times")
+        (self._shared.returned if self._shared else self._returned).add(left)
+
+    def begin(self) -> None:
+        """It exists from now on. Before that it can only be looked at."""
+        left = (self._shared.returned if self._shared else self._returned).clear()
+        self._give_back(left, f"it was delivered {self.spec.max_deliveries} times")
 
     # What consumers do
 

@@ -215,3 +215,10 @@ def test_flags_that_were_not_given_change_nothing() -> None:
     flags = {"data": None, "log.sync": "os"}
     loaded = load_config(None, flags)
     assert (loaded.config.data, loaded.config.log.sync) == (Path("data"), "os")
+
+
+def test_variables_of_clients_are_no_misspelt_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_PRISM_CLIENT_ID", "shop")
+    monkeypatch.setenv("HEADWATER_PRISM_CLIENT_IDS", "shop")
+    (warning,) = load_config(None, {}).warnings
+    assert warning.startswith("HEADWATER_PRISM_CLIENT_IDS is ignored")

@@ -17,6 +17,7 @@ from headwater.config.lines import KeyPath, Lines
 from headwater.config.tables import DECLARED, SETTINGS, TABLES, Config
 from headwater.declare import Array, Pairs, Setting, members, rebuilt, value_of, variable_of
 from headwater.errors import ConfigError
+from headwater.registry import REGISTRY
 from headwater.units import Kind, Written
 
 DEFAULT_FILE = Path("headwater.toml")
@@ -182,11 +183,12 @@ _VARIABLES_OF_ENTRIES = {
 def _misspelt_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """Others may use the prefix HEADWATER_ too, but hardly with the name of a table behind it."""
     known = {each.variable for each in SETTINGS.values()}
+    of_clients = {name for each in REGISTRY.values() for name in each.client_variables}
     tables = tuple(f"HEADWATER_{name.upper()}_" for name in TABLES)
     for name in sorted(environ):
         if name in _VARIABLES_OF_ENTRIES:
             yield f"{name} is ignored: {_VARIABLES_OF_ENTRIES[name]} can only be set in a file"
-        elif name.startswith(tables) and name not in known:
+        elif name.startswith(tables) and name not in known | of_clients:
             yield f"{name} is ignored: no setting has it{units.did_you_mean(name, known)}"
 
 

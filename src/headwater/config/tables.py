@@ -92,6 +92,11 @@ class Limits:
     handshake_seconds: float = setting(
         units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
     )
+    dead_peer_seconds: float = setting(
+        units.number(6, 86400),
+        60,
+        "Seconds until a client that is gone without a word (no power, no network) is noticed.",
+    )
     topic_bytes: int = setting(
         units.size("1", "65535"), "1KiB", "Longest topic that a client may use."
     )

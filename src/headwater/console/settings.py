@@ -13,6 +13,7 @@ class ConsoleSettings:
     #: Names that it may be called by, besides its address and localhost.
     names: tuple[str, ...] = ()
     session_hours: float = 12.0
+    dead_peer_seconds: float = 60.0
     certificate: Path | None = None
     key: Path | None = None
 

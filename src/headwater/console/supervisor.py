@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
+from headwater.sockets import notice_dead_peers
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class ConsoleSupervisor:
         until = time.monotonic() + TAKEN_SECONDS
         while True:
             try:
-                return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                notice_dead_peers(listening, self._settings.dead_peer_seconds)
+                return listening
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                     raise

@@ -30,8 +30,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from headwater.errors import Code, Refusal
+from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
-from headwater.log.embedded.file import sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Stages:
         if not _ATTEMPT.fullmatch(stage.attempt):
             raise Refusal(Code.MALFORMED, "an attempt is made of letters, digits, _ and -")
         path = self._file(stage.query, stage.batch, str(stage.partition), stage.attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         unfinished = path.with_suffix(f".{os.urandom(8).hex()}.part")
         rows = 0
         try:

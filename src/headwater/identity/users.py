@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import Code, HeadwaterError, Refusal
+from headwater.files import sync_directory
 from headwater.units import is_client_id
 
 FILE = "users.json"
@@ -151,6 +152,7 @@ class Users:
             file.flush()
             os.fsync(descriptor)
         os.replace(temporary, self._path)
+        sync_directory(self._path.parent)
 
 
 def parse_role(text: str) -> Role:

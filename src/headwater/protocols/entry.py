@@ -65,6 +65,8 @@ class Protocol:
     subscribes_to: str = "a topic"
     #: How a URL or the environment tells who connects, if it has to.
     credentials: str = ""
+    #: Variables of the environment that its clients read, besides those of its settings.
+    client_variables: tuple[str, ...] = ()
     #: Clients take from the configuration what a URL leaves open.
     configures_clients: bool = False
     #: A subscription need not name a topic.

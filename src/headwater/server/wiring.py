@@ -33,6 +33,7 @@ def bounds(config: Config) -> Bounds:
         topic_bytes=limits.topic_bytes,
         output_buffer_bytes=limits.output_buffer_bytes,
         handshake_seconds=limits.handshake_seconds,
+        dead_peer_seconds=limits.dead_peer_seconds,
     )
 
 
@@ -80,6 +81,7 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
         port=address.port,
         names=config.console.names,
         session_hours=config.console.session_hours,
+        dead_peer_seconds=config.limits.dead_peer_seconds,
         certificate=config.tls.certificate if address.secure else None,
         key=config.tls.key if address.secure else None,
     )

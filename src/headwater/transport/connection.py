@@ -9,7 +9,6 @@ nothing is buffered for the client beyond the limit, except a single batch that 
 
 import asyncio
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -80,7 +79,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=UNNOTICED_BYTES, low=0)
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         admitted = self._host.arrived(self)
         if admitted is None:
             return

@@ -11,6 +11,7 @@ from itertools import count
 
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
+from headwater.sockets import notice_dead_peers
 from headwater.traffic import Traffic
 from headwater.transport.clock import Clock
 from headwater.transport.connection import BrokerPeer, Connection
@@ -31,6 +32,7 @@ class Bounds:
     topic_bytes: int = 1024
     output_buffer_bytes: int = 1024 * 1024
     handshake_seconds: float = 10.0
+    dead_peer_seconds: float = 60.0
 
 
 class Connections:
@@ -126,6 +128,8 @@ class Listener:
                 f"cannot listen for {self._name} on {host}:{port}: {error.strerror}; "
                 f'choose another address with [listen] {self._name} = "host:port"'
             ) from None
+        for each in self._server.sockets:
+            notice_dead_peers(each, self._connections.bounds.dead_peer_seconds)
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 

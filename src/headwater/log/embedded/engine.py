@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from headwater.errors import LogUnavailable
-from headwater.log.embedded.file import sync_directory
+from headwater.files import sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import StateDatabase

@@ -102,12 +102,3 @@ class ReadWindow:
             self._data = memoryview(self._file.read(position, max(length, self._size)))
             self._start, at = position, 0
         return self._data[at : at + length]
-
-
-def sync_directory(directory: Path) -> None:
-    """Have the names of new, replaced and removed files on the disk."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

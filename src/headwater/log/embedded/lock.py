@@ -10,8 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 from headwater.errors import LogDamaged, LogLocked
+from headwater.files import sync_directory
 from headwater.log.embedded import segment
-from headwater.log.embedded.file import ForgivingFile, sync_directory
+from headwater.log.embedded.file import ForgivingFile
 
 _NAME = "LOCK"
 

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headwater.files import sync_directory
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import LogFile, sync_directory
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.frame import Frame, Scan
 from headwater.log.embedded.index import Index
 from headwater.log.embedded.segment import Header, OpenSegment, Segment

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import LogError
+from headwater.files import sync_directory
 from headwater.log import record
 from headwater.log.embedded import frame, segment
-from headwater.log.embedded.file import LogFile, sync_directory
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.lock import Lock
 from headwater.log.embedded.salvage import Gap, Whole, Wreck
 from headwater.log.embedded.verify import SegmentReport, examine, identify, with_following

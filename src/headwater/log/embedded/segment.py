@@ -42,9 +42,10 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headwater.errors import LogDamaged, LogError
+from headwater.files import sync_directory
 from headwater.log import record
 from headwater.log.embedded import frame, index
-from headwater.log.embedded.file import LogFile, sync_directory
+from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.index import Index
 
 MAGIC = b"HWATERLG"

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from headwater.files import sync_directory
 from headwater.log import record
 from headwater.log.embedded import frame, recovery, sealing
 from headwater.log.embedded import segment as segments
-from headwater.log.embedded.file import sync_directory
 from headwater.log.embedded.index import topics_of
 from headwater.log.embedded.lock import Lock
 from headwater.log.embedded.reader import LogReader

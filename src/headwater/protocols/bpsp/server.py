@@ -105,7 +105,8 @@ class BpspSession(Session):
             ("x-version", __version__),
             ("x-max-data-size", str(self._terms.message_bytes)),
         )
-        return frame(INFO, format_headers(about))
+        # Some tools print the data, and that there was no response if there are none.
+        return frame(INFO, format_headers(about), f"Headwater {__version__}\n".encode())
 
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)

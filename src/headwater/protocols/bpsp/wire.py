@@ -49,6 +49,7 @@ STATUS_OF = {
     Code.NOT_FOUND: 404,
     Code.UNKNOWN_COMMAND: 405,
     Code.ALREADY_EXISTS: 409,
+    Code.BUSY: 423,
     Code.TOO_LARGE: 413,
     Code.INTERNAL: 500,
     Code.UNAVAILABLE: 503,

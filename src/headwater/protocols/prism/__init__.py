@@ -35,6 +35,7 @@ PROTOCOL = Protocol(
     credentials=(
         "prism://app:secret@host or HEADWATER_PRISM_CLIENT_ID and HEADWATER_PRISM_CLIENT_SECRET"
     ),
+    client_variables=("HEADWATER_PRISM_CLIENT_ID", "HEADWATER_PRISM_CLIENT_SECRET"),
     configures_clients=True,
     nameless_subscriptions=True,
     acknowledges=True,

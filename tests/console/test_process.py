@@ -149,3 +149,19 @@ def test_lines_of_json(tmp_path: Path) -> None:
 
 class JsonBroker(BrokerProcess):
     arguments = ("--log-format", "json")
+
+
+def test_a_request_that_is_not_sent_to_its_end_is_no_error(tmp_path: Path) -> None:
+    with console_of(tmp_path / "data") as broker:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", broker.ports["console"])) as client:
+                client.sendall(
+                    b"POST /api/v1/topics/a/messages HTTP/1.1\r\nHost: localhost\r\n"
+                    b"X-Headwater: 1\r\nContent-Type: application/json\r\n"
+                    b'Content-Length: 1000\r\n\r\n{"payload'
+                )
+        for _ in eventually():
+            if broker.log.count("POST /api/v1/topics/a/messages") == 5:
+                break
+        assert broker.stop() == 0
+    assert "Traceback" not in broker.log

@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from headwater.console.control_link import NoAnswer
 from headwater.errors import Code, HeadwaterError, Refusal
@@ -72,6 +73,11 @@ def tell_errors(app: FastAPI) -> None:
     def http_error(request: Request, error: HTTPException) -> JSONResponse:
         code = _WORDS.get(error.status_code, "error")
         return answer(error.status_code, code, str(error.detail), dict(error.headers or {}))
+
+    @app.exception_handler(ClientDisconnect)
+    def gone(request: Request, error: ClientDisconnect) -> JSONResponse:
+        # Nobody reads this, and nothing is wrong here.
+        return answer(400, "malformed", "the request was not sent to its end")
 
     @app.exception_handler(Exception)
     def unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -1,6 +1,13 @@
 """The index of the active segment knows how many messages of which topic each frame has."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from headwater.log.embedded.index import MAX_TOPICS, Index, topics_of
+from headwater.log.embedded.statistics import LogStatistics
+from headwater.log.embedded.store import LogStore
 from headwater.message import Batch, Run
 
 
@@ -38,3 +45,22 @@ def test_several_topics_are_counted() -> None:
 def test_very_many_topics_are_not_known() -> None:
     index = index_of(batches(*[(f"t{number}", 1) for number in range(MAX_TOPICS + 1)]))
     assert index.counts(0) is None
+
+
+def test_a_frame_that_comes_while_topics_are_counted_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LogStore.open(tmp_path / "log")
+    statistics = LogStatistics(store)
+    store.append([Batch(0, 1, Run("a", [b"x"], protocol="test"))])
+    count = store.count_topics_of
+
+    def meanwhile(*arguments: Any) -> Any:
+        if store.end == 1:
+            store.append([Batch(1, 1, Run("a", [b"y"], protocol="test"))])
+        return count(*arguments)
+
+    monkeypatch.setattr(store, "count_topics_of", meanwhile)
+    statistics.topics()
+    assert statistics.topics()["a"].count == 2
+    store.close()

@@ -134,11 +134,11 @@ class LogReader:
         return self._at(segment.base)
 
     def count_topics_of(
-        self, segment: Segment, opened: OpenSegment, first: int = 0
+        self, segment: Segment, opened: OpenSegment, first: int, stop: int
     ) -> Iterator[tuple[int, Mapping[str, int]]]:
-        """How many messages of which topic each frame has, from the frame `first` on: from the
+        """How many messages of which topic each frame from `first` up to `stop` has: from the
         index, as far as it knows."""
-        for number in range(first, len(opened.index)):
+        for number in range(first, stop):
             counts = opened.index.counts(number)
             if counts is None:
                 counts = record.count_topics(self._rows(segment, opened, number).table)

@@ -90,10 +90,11 @@ class LogStatistics:
     def _topics_of(self, segment: Segment) -> dict[str, Topic]:
         done, topics = self._known.get(segment, (0, {}))
         current, opened = self._log.opened(segment)
+        # Once: more frames may come meanwhile, and are counted the next time.
         index, frames = opened.index, len(opened.index)
         if current is not segment:  # it was sealed a moment ago: other frames, the same messages
             done, topics = 0, {}
-        for number, counts in self._log.count_topics_of(current, opened, done):
+        for number, counts in self._log.count_topics_of(current, opened, done, frames):
             first = index.timestamps[number]
             last = index.timestamps[number + 1] if number + 1 < frames else current.last_timestamp
             for name, count in counts.items():

@@ -78,7 +78,8 @@ class View(LogReader):
 
     def _count(self, segment: Segment) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for _, topics in self.count_topics_of(*self.opened(segment)):
+        current, opened = self.opened(segment)
+        for _, topics in self.count_topics_of(current, opened, 0, len(opened.index)):
             counts.update(topics)
         return counts
 

@@ -48,6 +48,10 @@ class Subscribe:
     answer: bytes = b""
     durable: str | None = None  # the name that the broker remembers its position under
     request: object = None
+    #: What a durable client is called. Earlier versions remembered its position under this.
+    known_as: str | None = None
+    #: A durable subscription that is new begins with all that is retained, or with what comes next.
+    from_start: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def test_headers_and_names_travel(broker: BrokerProcess) -> None:
 def test_a_durable_subscriber_goes_on_where_it_stopped(broker: BrokerProcess) -> None:
     def until_proven() -> None:
         for _ in eventually():  # the client answers the broker's NOP by itself
-            if broker.position("psmb/9") == 1:
+            if broker.position("psmb/9/t") == 1:
                 return
 
     async def check() -> None:

@@ -262,7 +262,7 @@ def test_connections_are_listed_and_closed(broker: BrokerProcess, client: httpx.
     assert mine["protocol"] == "psmb" and mine["name"] == "psmb/777"
     assert mine["subscriptions"] == 1 and mine["in"]["bytes"] > 0 and mine["behind"] is False
     held = get(client, "subscriptions", q="psmb/777")["items"]
-    assert [(each["filter"], each["durable"]) for each in held] == [("conn/.*", "psmb/777")]
+    assert [(each["filter"], each["durable"]) for each in held] == [("conn/.*", "psmb/777/conn/.*")]
     assert held[0]["connection"] == mine["id"]
     closed = client.delete(f"/api/v1/connections/{mine['id']}", headers=MARK)
     assert closed.status_code == 204

@@ -1,7 +1,9 @@
 """PSMB over real sockets: what a client sees."""
 
 import os
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,7 +85,7 @@ def test_history_survives_kill_and_restart(broker: BrokerProcess) -> None:
     subscriber.expect(psmb.encode_messages([b"1"]) + b"NOP")
     subscriber.send(b"NIL")
     for _ in eventually():  # positions are on disk a moment later
-        if broker.position(f"psmb/{2**64 - 1}") == 1:
+        if broker.position(f"psmb/{2**64 - 1}/t") == 1:
             break
     publisher.messages(b"2")
     broker.kill()
@@ -164,5 +166,43 @@ def test_keep_alive_moves_the_position_past_what_was_not_wanted(tmp_path: Path) 
         for _ in eventually():  # the first NOP may be from before the messages
             subscriber.expect(b"NOP")
             subscriber.send(b"NIL")
-            if broker.position("psmb/3") == 1000:
+            if broker.position("psmb/3/mine") == 1000:
                 break
+
+
+def test_one_id_on_two_patterns_has_two_positions(shared_broker: BrokerProcess) -> None:
+    """As deployed clients do it: neither connection ends the other, or takes its messages."""
+    left = shared_broker.subscriber("pair/left", identity=31)
+    right = shared_broker.subscriber("pair/right", identity=31)
+    for number in range(20):
+        shared_broker.publisher("pair/left").messages(b"l%d" % number)
+        shared_broker.publisher("pair/right").messages(b"r%d" % number)
+    left.expect_messages(*[b"l%d" % number for number in range(20)])
+    right.expect_messages(*[b"r%d" % number for number in range(20)])
+    again = shared_broker.subscriber("pair/left", identity=31)  # the same pair takes over
+    assert left.rest().endswith(b"BYE")
+    again.close()
+
+
+def test_a_position_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.publisher("t").messages(b"1", b"2", b"3")
+        assert broker.stop() == 0
+        with closing(sqlite3.connect(broker.data / "state.db")) as state, state:
+            state.execute("REPLACE INTO cursors VALUES (?, ?)", ("psmb/5", 2))
+        broker.start()
+        broker.subscriber("t", identity=5).expect_messages(b"3")
+        assert broker.stop() == 0
+
+
+def test_new_subscribers_may_begin_with_new_messages(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", HEADWATER_PSMB_NEW_SUBSCRIBERS="new") as broker:
+        publisher = broker.publisher("t")
+        publisher.messages(b"archive")
+        subscriber = broker.subscriber("t", identity=5)
+        publisher.messages(b"1")
+        subscriber.expect_messages(b"1")
+        subscriber.close()
+        publisher.messages(b"2")
+        again = broker.subscriber("t", identity=5)
+        assert again.message() in (b"1", b"2")  # it has proved that it has the first, or not

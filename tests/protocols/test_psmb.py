@@ -104,7 +104,8 @@ def test_what_a_client_subscribes_to_arrives(
     command = commands_of(psmb.PsmbSession(TERMS, PATIENT), stream, cut)[-1]
     assert isinstance(command, Subscribe)
     assert command.filter.text == pattern
-    assert command.durable == (None if number is None else f"psmb/{number}")
+    assert command.known_as == (None if number is None else f"psmb/{number}")
+    assert command.durable == (None if number is None else f"psmb/{number}/{command.filter.text}")
 
 
 @pytest.mark.property

@@ -191,13 +191,17 @@ class Broker:
             self._durable[subscriber.name] = (peer, subscriber)
         return subscriber
 
-    def resume(self, subscriber: Subscriber) -> None:
-        """Let a durable subscriber go on where it stopped; a new one starts at the beginning."""
+    def resume(self, subscriber: Subscriber, command: Subscribe) -> None:
+        """Let a durable subscriber go on where it stopped; a new one starts where it asks to."""
         assert subscriber.name is not None
-        position = self.engine.notes.load_cursor(subscriber.name)
+        notes = self.engine.notes
+        position = notes.load_cursor(subscriber.name)
         if position is None:
-            position = self.engine.start
-            self.engine.notes.save_cursor(subscriber.name, position)
+            if command.known_as is not None:
+                position = notes.load_cursor(command.known_as)
+            if position is None:
+                position = self.engine.start if command.from_start else self.engine.watermark
+            notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
 
     def add(self, subscription: OwnedSubscription[Cursor]) -> None:

@@ -209,8 +209,8 @@ class Peer:
         else:
             self._answer(command.answer)
         if command.durable is not None:
-            self.name = command.durable
-            self._broker.resume(subscriber)
+            self.name = command.known_as or command.durable
+            self._broker.resume(subscriber, command)
 
     def _begin(self, subscriber: Subscriber, answer: bytes) -> None:
         self._outlet.respond(answer)

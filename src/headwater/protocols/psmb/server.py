@@ -239,8 +239,19 @@ class PsmbSession(Session):
             raise Refusal(Code.MALFORMED, f"option bits {options:#x} are not defined")
         topic_filter = RegexFilter.parse(_ascii(pattern, "pattern"))
         self._durable = bool(options & ALLOW_HISTORY)
-        durable = f"{NAME}/{U64.unpack(subscriber)[0]}" if self._durable else None
-        return Subscribe((topic_filter.text, ""), topic_filter, OK, durable)
+        key = (topic_filter.text, "")
+        if not self._durable:
+            return Subscribe(key, topic_filter, OK)
+        # Clients use one id for several patterns, each with a position of its own.
+        client = f"{NAME}/{U64.unpack(subscriber)[0]}"
+        return Subscribe(
+            key,
+            topic_filter,
+            OK,
+            durable=f"{client}/{topic_filter.text}",
+            known_as=client,
+            from_start=self._settings.new_subscribers == "all",
+        )
 
     def _end_of_text(self, data: bytes, start: int) -> int:
         """Where the NUL is, or -1 while it may still come."""

@@ -49,6 +49,8 @@ class Session(ABC):
     established: bool = False
     #: After so many seconds without a sign of life, `idle` is asked. None: never.
     idle_after: float | None = None
+    #: Behind messages, after so many seconds of quiet, `mark` is asked. None: never.
+    mark_after: float | None = None
     #: What the broker sends is a sign of life too.
     sending_is_life: bool = False
     #: The session that goes on in place of this one, and the bytes that are its to read.

@@ -43,6 +43,10 @@ class Clock:
     def time(self) -> float:
         return self._loop.time()
 
+    def later(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """For what cannot wait for a tick."""
+        return self._loop.call_later(seconds, act)
+
     def stop(self) -> None:
         self._handle.cancel()
 

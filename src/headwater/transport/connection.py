@@ -28,6 +28,9 @@ ANSWERS = "its answers are not read"
 # not worth the two calls, unless something waits for it (`_notice_when_drained`).
 UNNOTICED_BYTES = 64 * 1024
 
+# A stream that never pauses is asked for a proof after so long all the same.
+LONGEST_UNMARKED_SECONDS = 1.0
+
 
 class BrokerPeer(Protocol):
     """What a connection needs of the broker."""
@@ -73,6 +76,10 @@ class Connection(asyncio.Protocol):
         self._held: set[str] = set()  # why it is not read from
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._admitted = False
+        # What was delivered and is not proven: up to where, since when, and when to ask.
+        self._unmarked = 0
+        self._unmarked_since = self._delivered_at = 0.0
+        self._marking: asyncio.TimerHandle | None = None
 
     # asyncio calls these
 
@@ -112,6 +119,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        if self._marking is not None:
+            self._marking.cancel()
         self._host.clock.remove(self._look)
         self._host.clock.remove(self._abort)
         if self._admitted:
@@ -141,13 +150,36 @@ class Connection(asyncio.Protocol):
             return False
         self.meter.messages_out += len(batch.run.payloads) * len(subscriptions)
         self.meter.bytes_out += size
-        if mark := self.session.mark(batch.end):
-            buffers = [*buffers, mark]
+        if self.session.mark_after is not None:
+            self._mark_later(batch.end)
         if len(buffers) == 1:
             self.transport.write(buffers[0])
         else:
             self.transport.writelines(buffers)
         return True
+
+    def _mark_later(self, position: int) -> None:
+        """Ask for a proof of what was delivered once the connection is quiet, so that the question
+        never shares a segment with messages: some clients take what they read for one message."""
+        self._unmarked = position
+        self._delivered_at = now = self._host.clock.time()
+        if self._marking is None:
+            self._unmarked_since = now
+            self._marking = self._host.clock.later(self.session.mark_after or 0.0, self._mark)
+
+    def _mark(self) -> None:
+        self._marking = None
+        if self._closing:
+            return
+        now, quiet = self._host.clock.time(), self.session.mark_after or 0.0
+        left = self._delivered_at + quiet - now
+        if now - self._unmarked_since < LONGEST_UNMARKED_SECONDS and (
+            left > 0 or self.transport.get_write_buffer_size()
+        ):
+            self._marking = self._host.clock.later(max(left, quiet), self._mark)
+        elif mark := self.session.mark(self._unmarked):
+            self.meter.bytes_out += len(mark)
+            self.transport.write(mark)
 
     def offer(
         self, batch: Batch, key: tuple[str, str], again: bool, most: int

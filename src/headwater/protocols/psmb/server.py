@@ -63,6 +63,8 @@ from headwater.protocols.psmb.wire import (
 )
 
 MOST_UNPROVEN = 1000  # NOPs that may wait for their NIL
+# A NOP in one segment with messages is taken for the end of the last one by some clients.
+QUIET_SECONDS = 0.02
 
 #: What a reader found: the position behind it and a command, or how many bytes it would need.
 Step = tuple[int, Command | None] | int
@@ -151,7 +153,7 @@ class PsmbSession(Session):
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         if isinstance(command, Advertise | Subscribe):
             self.state = PsmbState.MODE
-            self._durable = False
+            self._durable, self.mark_after = False, None
             return Respond(_failed(error))
         # A message cannot be refused by itself in state III: ending the connection is the only
         # way to tell its publisher that it was not taken.
@@ -242,6 +244,7 @@ class PsmbSession(Session):
         key = (topic_filter.text, "")
         if not self._durable:
             return Subscribe(key, topic_filter, OK)
+        self.mark_after = QUIET_SECONDS
         # Clients use one id for several patterns, each with a position of its own.
         client = f"{NAME}/{U64.unpack(subscriber)[0]}"
         return Subscribe(

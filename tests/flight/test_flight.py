@@ -15,6 +15,8 @@ from pyarrow import flight
 
 from headwater.client import BpspClient
 from headwater.control import call
+from headwater.flight import requests
+from headwater.flight.stages import Stages
 from tests.e2e.process import ALL_FIVE, BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
@@ -346,3 +348,25 @@ def test_a_pipeline_reports(broker: BrokerProcess, client: Client) -> None:
         client.act("report", pipeline="clicks", state=[1])
     with pytest.raises(flight.FlightServerError, match="at most 65536 bytes"):
         client.act("report", pipeline="clicks", state={"text": "x" * 70_000})
+
+
+def test_staged_rows_that_are_gone_do_not_keep_the_broker_from_starting(
+    broker: BrokerProcess, client: Client
+) -> None:
+    def stage() -> None:
+        client.put(rows(("a", b"0"), ("a", b"1")), do="stage", query="q", batch=1, partition=0)
+
+    broker.keep_ports()
+    stage()
+    broker.kill()
+    # As if it had been killed before the first row, and then someone had tidied up.
+    Stages(broker.data).begin(requests.Commit("q", 1, {"0": ""}), 0)
+    for file in (broker.data / "stages").rglob("*.arrow"):
+        file.unlink()
+    broker.start()
+    for _ in eventually():
+        if "batch 1 of query q cannot be finished" in broker.log:
+            break
+    stage()
+    assert client.act("commit", query="q", batch=1, parts={"0": ""})["count"] == 2
+    assert values(client.read(start=0, end=2)) == [b"0", b"1"]

@@ -98,7 +98,16 @@ class FlightService:
                 intent.batch,
                 intent.query,
             )
-            await asyncio.to_thread(self._append, intent, True)
+            try:
+                await asyncio.to_thread(self._append, intent, True)
+            except (OSError, pa.ArrowException) as error:
+                # No reason to serve nobody. The query can stage and commit its batch again.
+                logger.error(
+                    "batch %d of query %s cannot be finished: %s",
+                    intent.batch,
+                    intent.query,
+                    error,
+                )
 
     async def start(self) -> tuple[str, int]:
         """Serve; returns the address."""

@@ -127,8 +127,12 @@ class Stages:
             row = database.execute(
                 "SELECT query, batch, since, files FROM intents WHERE query = ?", (commit.query,)
             ).fetchone()
-            if row is not None and row[1] == commit.batch:
-                return self._intent(row), True
+            resumed = row is not None and row[1] == commit.batch
+            if resumed:
+                noted = self._intent(row)
+                if all(file.is_file() for file in noted.files):
+                    return noted, True
+                end = noted.since  # its files are gone, and its rows were staged again
             files = self._named(commit)
             names = "\n".join(str(file.relative_to(self._directory)) for file in files)
             with database:
@@ -136,7 +140,7 @@ class Stages:
                     "REPLACE INTO intents VALUES (?, ?, ?, ?)",
                     (commit.query, commit.batch, end, names),
                 )
-        return Intent(commit.query, commit.batch, end, files), False
+        return Intent(commit.query, commit.batch, end, files), resumed
 
     def intents(self) -> list[Intent]:
         """What a crash has interrupted."""

@@ -370,3 +370,24 @@ def test_staged_rows_that_are_gone_do_not_keep_the_broker_from_starting(
     stage()
     assert client.act("commit", query="q", batch=1, parts={"0": ""})["count"] == 2
     assert values(client.read(start=0, end=2)) == [b"0", b"1"]
+
+
+def test_a_client_that_calls_itself_like_a_batch_is_no_batch(
+    broker: BrokerProcess, client: Client
+) -> None:
+    """An interrupted commit looks for its rows in the log."""
+    broker.keep_ports()
+    client.put(rows(("a", b"0"), ("a", b"1")), do="stage", query="q", batch=1, partition=0)
+
+    async def impersonate() -> None:
+        async with BpspClient("127.0.0.1", broker.ports["bpsp"], user="q/1") as publisher:
+            await publisher.publish("a", b"not of the batch")
+
+    asyncio.run(impersonate())
+    broker.kill()
+    Stages(broker.data).begin(requests.Commit("q", 1, {"0": ""}), 0)
+    broker.start()
+    for _ in eventually():
+        if client.act("committed", query="q")["batch"] == 1:
+            break
+    assert values(client.read(start=0, end=3)) == [b"not of the batch", b"0", b"1"]

@@ -36,7 +36,7 @@ from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.flight import requests
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA, parse
-from headwater.flight.rows import Checker, runs_of
+from headwater.flight.rows import PROTOCOL, Checker, runs_of
 from headwater.flight.stages import Intent, Stages, stage_of
 from headwater.message import Run
 from headwater.traffic import Traffic
@@ -311,7 +311,11 @@ class FlightService:
         while at < end:
             batches, at = self._engine.read_flat(at, None, READ_BYTES, end)
             for batch in batches:
-                ours = pc.equal(batch.column("publisher"), intent.publisher)
+                # A client of any other protocol may call itself as it likes.
+                ours = pc.and_(
+                    pc.equal(batch.column("publisher"), intent.publisher),
+                    pc.equal(batch.column("protocol"), PROTOCOL),
+                )
                 found += batch.column("offset").filter(ours).to_pylist()
         return found
 

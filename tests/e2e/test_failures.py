@@ -14,7 +14,7 @@ import pytest
 from headwater.protocols.bpsp import codec as bpsp
 from tests.console.stand import client_of, console_of
 from tests.e2e.faults import DYING_FLIGHT, DYING_THREAD, EARLY_TERM, injected
-from tests.e2e.process import PATIENCE, BrokerProcess, eventually
+from tests.e2e.process import PATIENCE, BrokerProcess, eventually, held_port
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,8 @@ def test_no_port_is_open_when_one_cannot_be(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        free = socket.create_server(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+        held = held_port()  # nobody else is given it
+        port = held.getsockname()[1]
         accepted, done = [], threading.Event()
 
         def knock() -> None:
@@ -93,6 +92,7 @@ def test_no_port_is_open_when_one_cannot_be(tmp_path: Path) -> None:
         )
         done.set()
         knocking.join()
+        held.close()
     assert ran.returncode == 1 and "cannot listen for bpsp" in ran.stderr
     assert accepted == []
 

@@ -36,8 +36,8 @@ server.FAILED_SECONDS = 3600.0
 
 #: Flight ends as soon as it serves.
 DYING_FLIGHT = """
-from headwater.flight import service
-service._Server.wait = lambda self: None
+from headwater.flight.server import FlightServer
+FlightServer.wait = lambda self: None
 """
 
 #: SIGTERM comes when the first port is open, and the others never are.

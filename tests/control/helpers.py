@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.control.server import Control, Handler
@@ -46,7 +46,7 @@ def serving(
         yield control
     finally:
         loop, stop = loops[0]
-        if thread.is_alive():
+        with suppress(RuntimeError):  # it has failed, and its loop is closed
             loop.call_soon_threadsafe(stop.set)
         thread.join(PATIENCE)
         assert not thread.is_alive()

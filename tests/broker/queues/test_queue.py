@@ -420,6 +420,24 @@ def test_burying_waits_until_the_message_can_be_read(
     run(tmp_path, check, log=LogSettings(tail_bytes=0))
 
 
+def test_burying_goes_on_after_any_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead, "FAULT_SECONDS", 0.01)
+    publish, failures = dead.DeadLetters._publish, [KeyError("a bug")]
+
+    async def failing(self: dead.DeadLetters, runs: Sequence[Run]) -> None:
+        if failures:
+            raise failures.pop()
+        await publish(self, runs)
+
+    monkeypatch.setattr(dead.DeadLetters, "_publish", failing)
+
+    async def check(broker: Broker) -> None:
+        queue = await dead_letters(broker, 3)
+        assert not failures and await broker.dead.count(queue) == 3
+
+    run(tmp_path, check)
+
+
 def test_letters_of_one_time_are_durable_in_one_step(tmp_path: Path) -> None:
     async def check(broker: Broker) -> None:
         await dead_letters(broker, 50)

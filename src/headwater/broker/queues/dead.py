@@ -38,6 +38,8 @@ _OWN = frozenset((REASON, TOPIC, OFFSET, DELIVERIES, TIMESTAMP, REDRIVEN))
 
 READ_BYTES = 4 * 1024 * 1024
 RETRY_SECONDS = 0.5
+# After an error that should not be.
+FAULT_SECONDS = 30.0
 # How many letters are made durable in one step.
 CHUNK = 1000
 _NOT_RUNNING = -1
@@ -87,13 +89,22 @@ class DeadLetters:
         task.add_done_callback(self._tasks.discard)
 
     async def _bury(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
-        for first in range(0, len(items), CHUNK):
-            chunk = items[first : first + CHUNK]
-            letters = [
-                await self._letter(queue, offset, deliveries, why) for offset, deliveries in chunk
-            ]
-            await self._publish([letter for letter in letters if letter is not None])
-            queue.settled([offset for offset, _ in chunk])
+        left = list(items)
+        while left:
+            try:
+                await self._bury_some(queue, left[:CHUNK], why)
+            except Exception:  # whatever it is: these messages are nowhere else
+                logger.exception("queue %s: dead messages are left over", queue.spec.name)
+                await asyncio.sleep(FAULT_SECONDS)
+            else:
+                del left[:CHUNK]
+
+    async def _bury_some(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
+        letters = [
+            await self._letter(queue, offset, deliveries, why) for offset, deliveries in items
+        ]
+        await self._publish([letter for letter in letters if letter is not None])
+        queue.settled([offset for offset, _ in items])
 
     async def _letter(self, queue: "Queue", offset: int, deliveries: int, why: str) -> Run | None:
         """The letter for the message at an offset, if that is still there."""

@@ -23,7 +23,10 @@ SMALL = {
 }
 
 #: What every room of the pipeline may import besides the rooms below it.
-AROUND = {"borrowed", "config", "errors", "filters", "flight.requests", "spark", "topics", "units"}
+AROUND = {
+    *("borrowed", "config", "errors", "files", "filters", "flight.requests"),
+    *("spark", "topics", "units"),
+}
 
 #: The rooms of the pipeline, each with those below it that it may import.
 ROOMS: dict[str, set[str]] = {

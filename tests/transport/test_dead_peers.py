@@ -9,7 +9,7 @@ from headwater.protocols.bpsp.server import BpspSession
 from headwater.transport.tcp import Bounds, Connections, Listener
 
 
-def test_accepted_connections_have_the_limit(monkeypatch: Any) -> None:
+def test_accepted_connections_have_the_limit() -> None:
     async def check() -> None:
         arrived: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
 

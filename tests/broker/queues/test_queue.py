@@ -379,6 +379,14 @@ def test_a_redrive_that_a_crash_interrupts_does_not_publish_twice(
             with pytest.raises(asyncio.CancelledError):
                 await broker.dead.redrive(queue, None, crash)
         assert await published_again(broker, 10) == [b"0", b"1", b"2", b"3"]
+        # A consumer that has seen the header cannot make letters look redriven that are not.
+        seen = broker.engine.recent(13)
+        assert seen is not None
+        signature = dict(seen.run.headers)["dead-redriven"].partition(" ")[0]
+        for forged in (f"{signature} 10", f"{signature} x", f"{signature} {'9' * 5000}", "é 1"):
+            forgery = Run("b", [b""], protocol="test", headers=(("dead-redriven", forged),))
+            broker.publish(forgery, lambda _: None, None)
+        await settle(broker)
 
     async def after(broker: Broker) -> None:
         queue = broker.queue(DYING)

@@ -5,12 +5,14 @@ headers why it is there. Redriving publishes it to its original topic again. Whi
 queue still has is a position: redriving and purging move it on, one of them at a time.
 
 A crash must not make a redrive publish twice, and the position is saved a moment after the messages
-are durable. So a redrive first notes, on the disk, where the log ends and a number that nobody can
-guess. Its messages say in a header this number and the position that they stand for. Whoever finds
-the note of an interrupted redrive looks behind that end of the log for the furthest position.
+are durable. So a redrive first notes, on the disk, where the log ends and a secret. Its messages
+have in a header the position that they stand for, signed with the secret: consumers see the header,
+and may be publishers, too. Whoever finds the note of an interrupted redrive looks behind that end
+of the log for the furthest position.
 """
 
 import asyncio
+import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -43,6 +45,7 @@ FAULT_SECONDS = 30.0
 # How many letters are made durable in one step.
 CHUNK = 1000
 _NOT_RUNNING = -1
+MOST_DIGITS = 20  # of an offset
 
 #: Hears how many of how many are done.
 Progress = Callable[[int, int], None]
@@ -195,9 +198,9 @@ class DeadLetters:
             total = await self.count(queue)
             operation.total = total = total if limit is None else min(total, limit)
             if total:
-                mark = await self._note_redrive(queue.spec.name)
+                secret = await self._note_redrive(queue.spec.name)
                 async for chunk in _chunks(self.letters(queue)):
-                    runs, end, size = _restored(chunk, total - operation.done, mark)
+                    runs, end, size = _restored(chunk, total - operation.done, secret)
                     await self._publish(runs)
                     self._save(queue.spec.name, end)
                     operation.done += size
@@ -232,25 +235,25 @@ class DeadLetters:
             del self._operations[queue.spec.name]
 
     async def _note_redrive(self, name: str) -> int:
-        """Note that a redrive runs, before its first message; returns its mark."""
-        mark = secrets.randbits(62)
+        """Note that a redrive runs, before its first message; returns its secret."""
+        secret = secrets.randbits(62)
         notes = self._engine.notes
         notes.save_cursor(_since(name), self._engine.watermark)
-        notes.save_cursor(_mark(name), mark)
+        notes.save_cursor(_secret(name), secret)
         await notes.flush()
-        return mark
+        return secret
 
     async def _recover(self, name: str) -> None:
         """Take the position of an interrupted redrive from the messages that it has published."""
         notes = self._engine.notes
-        since, mark = notes.load_cursor(_since(name)), notes.load_cursor(_mark(name))
-        if since is None or mark is None or since == _NOT_RUNNING:
+        since, secret = notes.load_cursor(_since(name)), notes.load_cursor(_secret(name))
+        if since is None or secret is None or since == _NOT_RUNNING:
             return
         at, stop = max(since, self._engine.start), self._engine.watermark
         while at < stop:
             batches, at = await self._engine.read(at, lambda topic: True, READ_BYTES)
             for batch in batches:
-                if (position := _redriven(batch.run, mark)) is not None:
+                if (position := _redriven(batch.run, secret)) is not None:
                     self._save(name, position)
         notes.save_cursor(_since(name), _NOT_RUNNING)
         logger.warning("queue %s: a redrive was interrupted; start it again for the rest", name)
@@ -274,8 +277,8 @@ def _since(name: str) -> str:
     return f"redrive of {name}, since"
 
 
-def _mark(name: str) -> str:
-    return f"redrive of {name}, mark"
+def _secret(name: str) -> str:
+    return f"redrive of {name}, secret"
 
 
 def _moved(run: Run, topic: str, headers: Headers) -> Run:
@@ -294,7 +297,7 @@ async def _chunks(batches: AsyncIterator[Batch]) -> AsyncIterator[list[Batch]]:
         yield chunk
 
 
-def _restored(letters: Sequence[Batch], most: int, mark: int) -> tuple[list[Run], int, int]:
+def _restored(letters: Sequence[Batch], most: int, secret: int) -> tuple[list[Run], int, int]:
     """The messages as they were, but for a header, the offset behind their letters, and how many
     they are."""
     runs, count, end = [], 0, letters[0].offset
@@ -308,7 +311,7 @@ def _restored(letters: Sequence[Batch], most: int, mark: int) -> tuple[list[Run]
             if count >= most:
                 break
         topic, protocol, publisher, headers = origin
-        headers += ((REDRIVEN, f"{mark:x} {end}"),)
+        headers += ((REDRIVEN, f"{_signature(secret, end)} {end}"),)
         runs.append(Run(topic, payloads, protocol=protocol, publisher=publisher, headers=headers))
         if count >= most:
             break
@@ -322,8 +325,16 @@ def _origin(letter: Batch) -> tuple[str, str, str, Headers]:
     return topic, run.protocol, run.publisher, headers
 
 
-def _redriven(run: Run, mark: int) -> int | None:
+def _redriven(run: Run, secret: int) -> int | None:
     """The position that a message of this redrive stands for."""
     value = next((value for name, value in run.headers if name == REDRIVEN), "")
-    of, _, position = value.partition(" ")
-    return int(position) if of == f"{mark:x}" else None
+    signature, _, text = value.partition(" ")
+    if not (text.isdecimal() and len(text) < MOST_DIGITS):
+        return None
+    position = int(text)
+    return position if signature == _signature(secret, position) else None
+
+
+def _signature(secret: int, position: int) -> str:
+    signed = hmac.digest(secret.to_bytes(8, "big"), b"%d" % position, "sha256")
+    return signed[:16].hex()

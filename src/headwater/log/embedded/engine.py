@@ -131,8 +131,11 @@ class EmbeddedEngine:
                 self._store.rewind(self._watermark)  # its publishers were refused
         await self.notes.close()
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        with contextlib.suppress(*[OSError] if self._dead else []):
+        try:
             self._store.close()
+        except OSError:
+            if not self._dead:  # otherwise the reason is known
+                raise
 
     def attach(self, listener: CommitListener) -> None:
         self._listeners.append(listener)

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from headwater.files import sync_directory
+
 
 def write(file: Path, content: Any) -> None:
     """Replace the file in one step; it is on the disk when this returns."""
@@ -15,12 +17,5 @@ def write(file: Path, content: Any) -> None:
         written.flush()
         os.fsync(written.fileno())
     draft.rename(file)
-    _sync(file.parent)  # its new name, too: the step must not happen before its note is on the disk
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # Its new name, too: the step must not happen before its note is on the disk.
+    sync_directory(file.parent)

@@ -143,9 +143,14 @@ def test_a_topic_is_watched_live_and_paused(page: Page, scene: Scene, watch: Wat
     page.goto("/topics/watched?view=live")
     expect(page.get_by_text("Waiting for messages")).to_be_visible()
     until_seen(page, scene, "first one")
+    # A second page on the same tail tells when the message has passed: its publisher gets no answer.
+    other = page.context.new_page()
+    other.goto("/topics/watched?view=live")
+    until_seen(other, scene, "for both")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     scene.publish(scene.game, "watched", b"while paused")
+    expect(row(other, "while paused")).to_have_count(1)
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     page.get_by_role("button", name="Continue").click()
     until_seen(page, scene, "after the pause")  # which came behind the other

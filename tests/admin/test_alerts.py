@@ -309,3 +309,24 @@ def test_a_data_directory_that_is_gone(tmp_path: Path) -> None:
         assert current() == []
 
     with_alerts(tmp_path / "data", LogSettings(), QUIET, test)
+
+
+def test_a_state_that_did_not_fit_is_told_for_a_while(tmp_path: Path) -> None:
+    async def publish(broker: Broker, current: Callable[[], list[dict[str, Any]]]) -> None:
+        Client(broker).publish("t", b"something")
+        assert current() == []
+
+    async def look(broker: Broker, current: Callable[[], list[dict[str, Any]]]) -> None:
+        (alert,) = current()
+        assert (alert["kind"], alert["severity"]) == ("state", "warning")
+        assert alert["message"].startswith("state.db is missing or empty")
+
+    async def look_later(broker: Broker, current: Callable[[], list[dict[str, Any]]]) -> None:
+        assert current() == []
+
+    ample = Thresholds(free_bytes=0)
+    with_alerts(tmp_path, LogSettings(), ample, publish)
+    (tmp_path / "state.db").unlink()
+    with_alerts(tmp_path, LogSettings(), ample, look)
+    (tmp_path / "state.db").unlink()
+    with_alerts(tmp_path, LogSettings(), replace(ample, gap_seconds=0.0), look_later)

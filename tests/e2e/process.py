@@ -178,7 +178,7 @@ class BrokerProcess:
         content = self._state("SELECT content FROM queues WHERE name = ?", name)
         if content is None:
             return -1, []
-        position, items = ledger.decode(content)
+        position, items = ledger.decode(content, sys.maxsize)
         return position, sorted(offset for offset, _ in items)
 
     def _state(self, query: str, name: str) -> Any:

@@ -164,12 +164,15 @@ def test_a_restart_keeps_everything(opener: Opener, tmp_path: Path) -> None:
         engine.append(run_of(b"1"))
         last = engine.append(run_of(b"2"))
         engine.notes.save_cursor("someone", 1)
+        engine.notes.save_number("something", 1 << 60)
         engine.notes.save_queue("some queue", lambda: b"\0state")
         await engine.close()  # without waiting for anything
         again = await opener(tmp_path)
         assert (again.start, again.watermark, again.end) == (0, 2, 2)
         assert again.notes.load_cursor("someone") == 1
         assert again.notes.load_cursor("nobody") is None
+        assert again.notes.load_number("something") == 1 << 60
+        assert again.notes.warning is None
         assert again.notes.load_queue("some queue") == b"\0state"
         assert again.notes.load_queue("no queue") is None
         assert again.notes.queue_names() == ["some queue"]

@@ -214,7 +214,8 @@ def test_positions_are_saved_once_that_is_possible(
 
     async def check(engine: EmbeddedEngine) -> None:
         monkeypatch.setattr(StateDatabase, "save", die)
-        engine.notes.save_cursor("someone", 7)
+        engine.notes.save_cursor("someone", 0)
+        engine.notes.save_number("something", 7)
         while engine.notes.fault is None:
             await asyncio.sleep(0.001)
         assert "a bug" in engine.notes.fault
@@ -225,7 +226,8 @@ def test_positions_are_saved_once_that_is_possible(
             await asyncio.sleep(0.001)
 
     async def again(engine: EmbeddedEngine) -> None:
-        assert engine.notes.load_cursor("someone") == 7
+        assert engine.notes.load_cursor("someone") == 0
+        assert engine.notes.load_number("something") == 7
 
     run_on(tmp_path, check, LogSettings())
     run_on(tmp_path, again, LogSettings())

@@ -95,10 +95,10 @@ def test_secrets_are_not_in_representations(apps: Apps) -> None:
 
 def test_the_state_of_a_broker_is_shared(tmp_path: Path) -> None:
     state, apps = StateDatabase(tmp_path / FILE), Apps(tmp_path / FILE)
-    state.save({"a": 1}, {})
+    state.save({"a": 1}, {}, {})
     assert apps.list() == []
     apps.add("shop")
-    state.save({"a": 2}, {})
+    state.save({"a": 2}, {}, {})
     assert [app.client_id for app in apps.list()] == ["shop"]
     assert state.cursors() == {"a": 2}
     state.close()

@@ -113,6 +113,16 @@ def sealed_log(directory: Path, frames: int = 6) -> list[Message]:
     return written
 
 
+def never_noted(directory: Path) -> None:
+    """As if nothing of the log had ever been durable: only its identity is known."""
+    lock = directory / "LOCK"
+    lock.write_bytes(lock.read_bytes()[:9])
+
+
+def identity_in(directory: Path) -> int:
+    return int((directory / "LOCK").read_bytes()[:8], 16)
+
+
 @contextmanager
 def memory_directory() -> Iterator[Path]:
     """A directory in memory, where there is such a thing: a sync costs nothing there."""

@@ -1,7 +1,7 @@
 """What needs an operator's attention, and when it was first seen.
 
     log      the log refuses messages
-    state    positions of subscribers and queues cannot be saved
+    state    positions of subscribers and queues cannot be saved, or did not fit the log
     disk     the disk is nearly full, or cannot be looked at
     gap      retention took messages before a subscriber or a queue got them
     reads    the log could not be read for a subscriber or a queue
@@ -35,7 +35,7 @@ class Thresholds:
     #: disk has room for long with 5 %, and a small one may never have had a gibibyte.
     free_bytes: int = 1 << 30
     free_share: float = 0.05
-    #: Messages that someone missed, and reads that failed, are worth an alert for so long.
+    #: What has happened once (missed messages, failed reads) is worth an alert for so long.
     gap_seconds: float = 900.0
     #: Who is so many offsets behind is slow.
     slow_offsets: int = 100_000
@@ -70,6 +70,7 @@ class Alerts:
         self._data = data
         self._thresholds = thresholds
         self._since: dict[str, int] = {}  # by kind
+        self._began = time.time()
 
     def current(self) -> list[dict[str, Any]]:
         alerts = list(self._find())
@@ -100,11 +101,16 @@ class Alerts:
         if (fault := self._broker.engine.notes.fault) is not None:
             what = "positions of subscribers and queues cannot be saved"
             yield Alert("critical", "state", f"{what}: {fault}; after a crash, messages come again")
+        elif self._broker.engine.notes.warning is not None and self._is_recent(self._began):
+            yield Alert("warning", "state", self._broker.engine.notes.warning)
         yield from self._disk()
         yield from self._gap()
         yield from self._reads()
         yield from self._slow()
         yield from self._dead()
+
+    def _is_recent(self, at: float) -> bool:
+        return time.time() - at < self._thresholds.gap_seconds
 
     def _disk(self) -> Iterator[Alert]:
         try:
@@ -118,7 +124,7 @@ class Alerts:
 
     def _gap(self) -> Iterator[Alert]:
         gaps = self._broker.gaps
-        if gaps.count and time.time() - gaps.at < self._thresholds.gap_seconds:
+        if gaps.count and self._is_recent(gaps.at):
             # Which of them were wanted, nobody can tell any more.
             taken = f"retention took up to {_some(gaps.count, 'message')}"
             late = "before a subscriber or a queue got them, since the broker started"
@@ -126,7 +132,7 @@ class Alerts:
 
     def _reads(self) -> Iterator[Alert]:
         errors = self._broker.read_errors
-        if errors.count and time.time() - errors.at < self._thresholds.gap_seconds:
+        if errors.count and self._is_recent(errors.at):
             failed = f"{_some(errors.count, 'read')} of the log failed for subscribers or queues"
             yield Alert("critical", "reads", f"{failed}; the last one: {errors.last}")
 

@@ -66,7 +66,7 @@ class Broker:
         call this once, before anyone connects."""
         await self.dead.recover()
         since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
-        if (self.engine.notes.load_cursor(LAST_ONCE) or 0) < since:
+        if (self.engine.notes.load_number(LAST_ONCE) or 0) < since:
             # Nothing to recall, but what came in the moment before a crash and was not noted.
             since = max(since, self.engine.timestamp - UNNOTED_MICROSECONDS)
         position = await self.engine.offset_at(since)
@@ -80,7 +80,7 @@ class Broker:
     def remember(self, run: Run, batch: Batch) -> None:
         """A repeat of these messages is not to be stored."""
         self.repeats.remember(run, batch.offset)
-        self.engine.notes.save_cursor(LAST_ONCE, batch.timestamp)
+        self.engine.notes.save_number(LAST_ONCE, batch.timestamp)
 
     def close(self) -> None:
         self.dead.close()

@@ -178,7 +178,8 @@ def repair(
         repaired = list(repair_log(directory, progress))
     for each in repaired:
         lost = sum(end - first for first, end in each.lost)
-        print(f"{each.name}: {each.kept} messages kept, {lost} lost; damaged file: {each.damaged}")
+        where = "the file was missing" if each.damaged is None else f"damaged file: {each.damaged}"
+        print(f"{each.name}: {each.kept} messages kept, {lost} lost; {where}")
         if each.dropped:
             print(f"{each.name}: {each.dropped} unreadable bytes at the end were cut off")
 

@@ -67,10 +67,19 @@ class Notes(Protocol):
     def fault(self) -> str | None:
         """Why nothing can be remembered now, if that is so."""
 
+    @property
+    def warning(self) -> str | None:
+        """What of the things remembered did not fit the log when it was opened."""
+
     def load_cursor(self, name: str) -> int | None:
-        """The remembered position of a durable subscription."""
+        """The remembered position of a durable subscription, never beyond the end of the log."""
 
     def save_cursor(self, name: str, offset: int) -> None: ...
+
+    def load_number(self, name: str) -> int | None:
+        """A remembered number that is no position."""
+
+    def save_number(self, name: str, value: int) -> None: ...
 
     def load_queue(self, name: str) -> bytes | None:
         """The remembered state of a queue."""

@@ -143,7 +143,7 @@ def test_a_topic_is_watched_live_and_paused(page: Page, scene: Scene, watch: Wat
     page.goto("/topics/watched?view=live")
     expect(page.get_by_text("Waiting for messages")).to_be_visible()
     until_seen(page, scene, "first one")
-    # A second page on the same tail tells when the message has passed: its publisher gets no answer.
+    # A second page on the same tail tells when it has passed: its publisher gets no answer.
     other = page.context.new_page()
     other.goto("/topics/watched?view=live")
     until_seen(other, scene, "for both")

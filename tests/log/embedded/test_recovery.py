@@ -17,8 +17,10 @@ from tests.log.helpers import (
     contents,
     fill,
     flip,
+    identity_in,
     make_run,
     messages,
+    never_noted,
     place,
     seal_all,
     sealed_log,
@@ -41,6 +43,7 @@ def test_a_torn_tail_is_cut_wherever_it_was_torn(memory_path: Path) -> None:
     data = path.read_bytes()
     for length in range(len(data) + 1):
         path.write_bytes(data[:length])
+        never_noted(memory_path)
         store = LogStore.open(memory_path)
         frames = sum(stop <= length for stop in stops[1:])
         assert contents(store) == written[: frames * 3]
@@ -76,6 +79,7 @@ def test_a_torn_payload_that_holds_a_frame_is_torn_all_the_same(tmp_path: Path) 
     store.close()
     path = tmp_path / FIRST
     path.write_bytes(path.read_bytes()[:-100])
+    never_noted(tmp_path)
     store = LogStore.open(tmp_path)
     assert store.torn > 0
     assert contents(store) == written
@@ -115,6 +119,7 @@ def test_what_was_never_synced_may_be_in_pieces(tmp_path: Path) -> None:
     data = path.read_bytes()
     for number in (2, 3):  # frames with a whole one behind them
         flip(path, positions[number] + 40)
+        never_noted(tmp_path)
         again = LogStore.open(tmp_path)
         assert again.torn == len(data) - positions[number]
         assert contents(again) == kept + [m for frame in loose[: number - 2] for m in frame]
@@ -224,6 +229,7 @@ def test_what_was_half_written_under_another_name_is_removed(tmp_path: Path) -> 
 def test_a_log_whose_active_segment_is_gone_begins_a_new_one(tmp_path: Path) -> None:
     written = sealed_log(tmp_path)
     (tmp_path / "00000000000000000018.log").unlink()
+    never_noted(tmp_path)
     store = LogStore.open(tmp_path)
     assert store.end == 18
     written += fill(store, 1)
@@ -259,8 +265,8 @@ def make_small_frames(path: Path, count: int, identity: int) -> None:
 
 def test_a_segment_of_70_000_frames_opens_quickly(tmp_path: Path) -> None:
     store = LogStore.open(tmp_path)
-    identity = int((tmp_path / "LOCK").read_text(), 16)
     store.close()
+    identity = identity_in(tmp_path)
     make_small_frames(tmp_path / FIRST, 70_000, identity)
     assert (tmp_path / FIRST).stat().st_size > 60 << 20
     began = time.thread_time()

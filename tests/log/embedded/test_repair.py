@@ -14,7 +14,16 @@ from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import verify
 from headwater.log.embedded.view import View
 from tests.log.embedded.test_damage import damaged, several_frames
-from tests.log.helpers import Message, contents, fill, flip, seal_all, sealed_log
+from tests.log.helpers import (
+    Message,
+    contents,
+    fill,
+    flip,
+    identity_in,
+    never_noted,
+    seal_all,
+    sealed_log,
+)
 
 FIRST = "00000000000000000000.log"
 
@@ -67,6 +76,7 @@ def test_a_damaged_frame_of_a_sealed_segment_is_given_up(tmp_path: Path, number:
     (repaired,) = mend(tmp_path)
     assert (repaired.name, repaired.lost) == (FIRST, ((lost.start, lost.stop),))
     assert (repaired.kept, repaired.dropped) == (12 - len(lost), 0)
+    assert repaired.damaged is not None
     assert repaired.damaged.read_bytes() == before
     check(tmp_path, written, lost)
 
@@ -151,6 +161,7 @@ def test_the_end_of_the_last_segment_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / FIRST
     flip(path, 3)  # the header, or an unreadable end would be taken for an unfinished write
     flip(path, path.stat().st_size - 1)
+    never_noted(tmp_path)
     (report,) = damaged(tmp_path)
     assert "everything from offset 3 on is lost" in str(report.damage[-1])
     (repaired,) = mend(tmp_path)
@@ -167,7 +178,9 @@ def test_a_second_repair_keeps_both_damaged_files(tmp_path: Path) -> None:
     (first,) = mend(tmp_path)
     flip(tmp_path / FIRST, 5)
     (second,) = mend(tmp_path)
+    assert first.damaged is not None
     assert first.damaged.exists()
+    assert second.damaged is not None
     assert second.damaged.exists()
     assert first.damaged != second.damaged
 
@@ -177,8 +190,7 @@ def test_offsets_that_two_segments_have_are_left_to_a_person(tmp_path: Path) -> 
     fill(store, 7)
     first = store.segments[0]
     store.close()
-    identity = int((tmp_path / "LOCK").read_text(), 16)
-    segment.create(tmp_path, first.end - 3, identity)
+    segment.create(tmp_path, first.end - 3, identity_in(tmp_path))
     with pytest.raises(LogError, match="both hold the offsets"):
         list(repair(tmp_path))
 

@@ -239,14 +239,14 @@ class DeadLetters:
         secret = secrets.randbits(62)
         notes = self._engine.notes
         notes.save_cursor(_since(name), self._engine.watermark)
-        notes.save_cursor(_secret(name), secret)
+        notes.save_number(_secret(name), secret)
         await notes.flush()
         return secret
 
     async def _recover(self, name: str) -> None:
         """Take the position of an interrupted redrive from the messages that it has published."""
         notes = self._engine.notes
-        since, secret = notes.load_cursor(_since(name)), notes.load_cursor(_secret(name))
+        since, secret = notes.load_cursor(_since(name)), notes.load_number(_secret(name))
         if since is None or secret is None or since == _NOT_RUNNING:
             return
         at, stop = max(since, self._engine.start), self._engine.watermark

@@ -129,6 +129,8 @@ def encode(position: int, items: Iterable[tuple[int, int]]) -> bytes:
     return _POSITION.pack(position) + b"".join(parts)
 
 
-def decode(content: bytes) -> tuple[int, list[tuple[int, int]]]:
+def decode(content: bytes, end: int) -> tuple[int, list[tuple[int, int]]]:
+    """Nothing is beyond the end of the log, however much of it a crash took along."""
     (position,) = _POSITION.unpack_from(content)
-    return position, [(offset, count) for offset, count in _OPEN.iter_unpack(content[8:])]
+    left = [(offset, count) for offset, count in _OPEN.iter_unpack(content[8:]) if offset < end]
+    return min(position, end), left

@@ -44,7 +44,7 @@ class Queue:
             position = self._engine.start if spec.from_start else self._engine.end
             left: list[tuple[int, int]] = []
         else:
-            position, left = ledger.decode(content)
+            position, left = ledger.decode(content, self._engine.end)
         self._position = position  # the furthest that any feed has come
         self._returned = Returned()  # waits for the next consumer (broadcast)
         self._feeds: dict[Consumer, Feed] = {}

@@ -67,13 +67,13 @@ class EmbeddedEngine:
     """Made by `open`."""
 
     def __init__(
-        self, directory: Path, settings: LogSettings, store: LogStore, state: StateDatabase
+        self, directory: Path, settings: LogSettings, store: LogStore, notes: EmbeddedNotes
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._directory = directory
         self._settings = settings
         self._store = store
-        self.notes = EmbeddedNotes(state)
+        self.notes = notes
         self._listeners: list[CommitListener] = []
         self._watermark = self._end = store.end
         self._timestamp = store.last_timestamp
@@ -108,15 +108,25 @@ class EmbeddedEngine:
     async def open(cls, directory: Path, settings: LogSettings) -> Self:
         """Recover the log in `directory`, or begin one."""
 
-        def open_files() -> tuple[LogStore, StateDatabase]:
+        def open_files() -> tuple[LogStore, StateDatabase, str | None]:
             directory.mkdir(parents=True, exist_ok=True)
             sync_directory(directory.parent)
             store = LogStore.open(directory / "log", settings.segment_bytes)
             if store.torn:
                 logger.warning("cut off %d bytes of a write that was not finished", store.torn)
-            return store, StateDatabase(directory / "state.db")
+            if store.unnoted:
+                logger.warning(
+                    "log/LOCK did not tell how long the log was (it is new, or an earlier version "
+                    "wrote it): if segments are missing at its end, nobody has noticed"
+                )
+            state = StateDatabase(directory / "state.db")
+            warning = state.fit(store.identity, store.end)
+            if warning is not None:
+                logger.warning("%s", warning)
+            return store, state, warning
 
-        return cls(directory, settings, *await asyncio.to_thread(open_files))
+        store, state, warning = await asyncio.to_thread(open_files)
+        return cls(directory, settings, store, EmbeddedNotes(state, warning))
 
     async def close(self) -> None:
         self._hand_over()

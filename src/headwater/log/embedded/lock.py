@@ -1,6 +1,15 @@
 """Who may write to a log: one process, the one that holds the lock on the file LOCK.
 
-The file also holds the log's identity (see frame.py), in case no segment's header can be read.
+The file also tells what must be there: the log's identity (see frame.py), in case no segment's
+header can be read, and its extent, without which nobody would miss a first or a last segment.
+
+    identity      8 hexadecimal digits | newline
+    extent        20 digits, first offset | space | 20 digits, end | space
+                  8 hexadecimal digits, crc32c of these 42 bytes, begun with the identity | newline
+
+The extent is written in place after every sync, and not synced itself: that costs next to nothing
+and needs no room on a full disk. After a crash of the machine it may be that of a moment before,
+which holds as well.
 """
 
 import fcntl
@@ -8,6 +17,9 @@ import os
 import secrets
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from headwater.errors import LogDamaged, LogLocked
 from headwater.files import sync_directory
@@ -15,6 +27,17 @@ from headwater.log.embedded import segment
 from headwater.log.embedded.file import ForgivingFile
 
 _NAME = "LOCK"
+_IDENTITY_BYTES = 9
+_EXTENT_BYTES = 51
+# How often to look again, as a broker may just be writing it.
+_ATTEMPTS = 3
+
+
+class Extent(NamedTuple):
+    """Everything from `start` up to and without `end` was on the disk. There may be more."""
+
+    start: int
+    end: int
 
 
 class Lock:
@@ -39,12 +62,14 @@ class Lock:
             _check_empty(self._directory)
             known = secrets.randbits(32)
         text = f"{known:08x}\n".encode()
-        if os.pread(self._fd, 16, 0) != text:
-            os.ftruncate(self._fd, 0)
+        if os.pread(self._fd, _IDENTITY_BYTES, 0) != text:
             os.pwrite(self._fd, text, 0)
             os.fsync(self._fd)
             sync_directory(self._directory)
         return known
+
+    def note(self, extent: Extent, identity: int) -> None:
+        os.pwrite(self._fd, _encode(extent, identity), _IDENTITY_BYTES)
 
     def release(self) -> None:
         if self._fd >= 0:
@@ -80,11 +105,36 @@ def identity(directory: Path) -> int | None:
     return votes.most_common(1)[0][0] if votes else noted
 
 
+def extent(directory: Path, identity: int) -> Extent:
+    """What the log must hold; nothing, if that was never noted."""
+    for _ in range(_ATTEMPTS):
+        data = _read(directory)[_IDENTITY_BYTES:][:_EXTENT_BYTES]
+        try:
+            noted = Extent(int(data[:20]), int(data[21:41]))
+        except ValueError:
+            continue
+        if data == _encode(noted, identity):
+            return noted
+    return Extent(0, 0)
+
+
+def _encode(extent: Extent, identity: int) -> bytes:
+    text = b"%020d %020d " % extent
+    return b"%b%08x\n" % (text, crc32c(text, identity))
+
+
 def _noted(directory: Path) -> int | None:
     try:
-        return int((directory / _NAME).read_text("ascii", "replace"), 16)
-    except (FileNotFoundError, ValueError):
+        return int(_read(directory)[:_IDENTITY_BYTES].decode("ascii", "replace"), 16)
+    except ValueError:
         return None
+
+
+def _read(directory: Path) -> bytes:
+    try:
+        return (directory / _NAME).read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _check_empty(directory: Path) -> None:

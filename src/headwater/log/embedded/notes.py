@@ -24,12 +24,15 @@ RETRY_SECONDS = 1.0
 class EmbeddedNotes:
     """Used in the event loop only."""
 
-    def __init__(self, state: StateDatabase) -> None:
+    def __init__(self, state: StateDatabase, warning: str | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._state = state
+        self.warning = warning
         self._cursors = state.cursors()
+        self._numbers = state.numbers()
         self._queues = state.queues()
         self._dirty_cursors: dict[str, int] = {}
+        self._dirty_numbers: dict[str, int] = {}
         self._dirty_queues: dict[str, Callable[[], bytes]] = {}
         self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
@@ -44,6 +47,14 @@ class EmbeddedNotes:
         self._cursors[name] = offset
         self._write_soon()
         self._dirty_cursors[name] = offset
+
+    def load_number(self, name: str) -> int | None:
+        return self._numbers.get(name)
+
+    def save_number(self, name: str, value: int) -> None:
+        self._numbers[name] = value
+        self._write_soon()
+        self._dirty_numbers[name] = value
 
     def load_queue(self, name: str) -> bytes | None:
         return self._queues.get(name)
@@ -77,18 +88,26 @@ class EmbeddedNotes:
             self._timer.cancel()
             self._timer = None
         cursors, self._dirty_cursors = self._dirty_cursors, {}
+        numbers, self._dirty_numbers = self._dirty_numbers, {}
         snapshots, self._dirty_queues = self._dirty_queues, {}
         queues = {name: snapshot() for name, snapshot in snapshots.items()}
         self._queues.update(queues)
-        return self._saver.submit(self._save, cursors, queues, sync)
+        return self._saver.submit(self._save, cursors, numbers, queues, sync)
 
-    def _save(self, cursors: dict[str, int], queues: dict[str, bytes], sync: bool) -> None:
+    def _save(
+        self,
+        cursors: dict[str, int],
+        numbers: dict[str, int],
+        queues: dict[str, bytes],
+        sync: bool,
+    ) -> None:
         """In the saver's thread."""
         try:
-            self._state.save(cursors, queues, sync)
+            self._state.save(cursors, numbers, queues, sync)
         except Exception as error:
             fault = str(error) if isinstance(error, sqlite3.Error) else repr(error)
-            self._loop.call_soon_threadsafe(self._retry, fault, list(cursors), list(queues))
+            names = list(cursors), list(numbers), list(queues)
+            self._loop.call_soon_threadsafe(self._retry, fault, *names)
             raise
         if self.fault is not None:
             self._loop.call_soon_threadsafe(self._recovered)
@@ -98,12 +117,14 @@ class EmbeddedNotes:
             self.fault = None
             logger.warning("positions can be saved again")
 
-    def _retry(self, fault: str, cursors: list[str], queues: list[str]) -> None:
+    def _retry(self, fault: str, cursors: list[str], numbers: list[str], queues: list[str]) -> None:
         if self.fault != fault:
             logger.error("positions were not saved, will retry: %s", fault)
         self.fault = fault
         for name in cursors:  # what has changed since is newer
             self.save_cursor(name, self._cursors[name])
+        for name in numbers:
+            self.save_number(name, self._numbers[name])
         for name in queues:
             if name not in self._dirty_queues:
                 content = self._queues[name]

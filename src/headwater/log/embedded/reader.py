@@ -53,7 +53,7 @@ class LogReader:
         self._open_segments = OpenSegments(identity)
         self._frame_cache = FrameCache()
         self._holes: set[tuple[int, int]] = set()
-        self._identity = identity
+        self.identity = identity
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -238,7 +238,7 @@ class LogReader:
         fault, length, count = frame.check_header(data[: frame.HEADER.size], base, len(data))
         if fault is None and (length, count) != (len(data), end - base):
             fault = "the header of a frame is damaged"
-        if fault is None and not frame.intact(data, self._identity):
+        if fault is None and not frame.intact(data, self.identity):
             fault = "the checksum of a frame does not fit"
         if fault is not None:
             raise segment.damaged(base, end, fault)

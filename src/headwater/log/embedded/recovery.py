@@ -4,7 +4,8 @@ Only the last segment is read in full. What a crash can leave behind there are f
 written and not synced: any of them may be missing or in pieces, also one with a whole frame behind
 it. Nothing of that was ever acknowledged, so it is cut off. But every frame tells what was durable
 when it was written. If one that is whole says so of a place before it that is not, that place is
-damaged, and nobody may cut it off.
+damaged, and nobody may cut it off. And LOCK tells what the log must hold (see lock.py): one that
+is shorter, on either side, is damaged.
 
 Of the other segments the header and the end are read: their trailer, or their last frame.
 """
@@ -17,11 +18,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headwater.errors import LogDamaged
 from headwater.files import sync_directory
 from headwater.log.embedded import frame, segment
 from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.frame import Frame, Scan
 from headwater.log.embedded.index import Index
+from headwater.log.embedded.lock import Extent
 from headwater.log.embedded.segment import Header, OpenSegment, Segment
 from headwater.log.record import FrameRows
 
@@ -31,27 +34,38 @@ class Recovered(NamedTuple):
     identity: int
     #: Bytes of an unfinished write that were cut off.
     torn: int
+    #: Nobody can tell whether a first or a last segment is missing.
+    unnoted: bool = False
 
 
-def recover(directory: Path, identity: int) -> Recovered:
+def recover(directory: Path, identity: int, noted: Extent) -> Recovered:
     """The segments of the log, the last one ready to be appended to. Needs the lock."""
     remove_temporaries(directory)
     sync_directory(directory)
     paths = segment.files(directory)
+    if (missing := missing_front(paths, noted)) is not None:
+        name = segment.path_of(directory, missing[0]).name
+        raise LogDamaged(name, missing[0], missing[1] - 1, "the file is missing")
     if not paths:
-        return Recovered([segment.create(directory, 0, identity)], identity, 0)
-    last, torn = _recover_last(paths[-1], identity)
+        return Recovered([segment.create(directory, noted.end, identity)], identity, 0)
+    last, torn = _recover_last(paths[-1], identity, noted)
     segments = [*describe_all(paths[:-1], identity, last.base), last]
     check_contiguous(segments)
     if last.sealed:  # someone took the active segment away
         segments.append(segment.create(directory, last.end, identity))
-    return Recovered(segments, identity, torn)
+    return Recovered(segments, identity, torn, unnoted=not noted.end and segments[-1].end > 0)
 
 
 def remove_temporaries(directory: Path) -> None:
     """Remove what a crash has left half written under another name."""
     for path in directory.glob(f"*{segment.SUFFIX}{segment.TEMPORARY}"):
         path.unlink()
+
+
+def missing_front(paths: Sequence[Path], noted: Extent) -> tuple[int, int] | None:
+    """The offsets before the first segment that should be there."""
+    begin = (segment.base_of(paths[0]) or 0) if paths else noted.end
+    return (noted.start, begin) if noted.start < min(begin, noted.end) else None
 
 
 def check_contiguous(segments: Sequence[Segment]) -> None:
@@ -124,18 +138,20 @@ def _times(described: Segment, found: Frame) -> tuple[int, int] | None:
         raise described.damaged(found.base, found.end, f"it cannot be decoded: {error}") from error
 
 
-def _recover_last(path: Path, identity: int) -> tuple[Segment, int]:
+def _recover_last(path: Path, identity: int, noted: Extent) -> tuple[Segment, int]:
     """The last segment, fit to be appended to, and how much was cut off."""
     file = LogFile(path, os.O_RDWR)
     base, size = segment.base_of(path) or 0, file.size
-    if size < segment.HEADER_BYTES:  # a crash while it was made
+    if size < segment.HEADER_BYTES and base >= noted.end:  # a crash while it was made
         return segment.create(path.parent, base, identity), size
     header = segment.read_header(file, identity)
     if isinstance(header, str):
         raise Segment(path, base, base, size, 0, sealed=False).damaged(base, None, header)
     if header.sealed:
-        return describe(path, identity, None), 0
-    return _cut_tail(*scan_active(file, header), identity)
+        last = describe(path, identity, None)
+        _check_end(last, noted)
+        return last, 0
+    return _cut_tail(*scan_active(file, header), identity, noted)
 
 
 class Remainder(NamedTuple):
@@ -182,10 +198,18 @@ def check_tail(active: Segment, tail: Remainder, identity: int) -> None:
             raise active.damaged(active.end, max(first.base, active.end + 1), tail.fault)
 
 
-def _cut_tail(active: Segment, tail: Remainder, identity: int) -> tuple[Segment, int]:
+def _check_end(last: Segment, noted: Extent, fault: str | None = None) -> None:
+    if last.end < noted.end:
+        raise last.damaged(last.end, noted.end, fault or "the log ends there, and held more")
+
+
+def _cut_tail(
+    active: Segment, tail: Remainder, identity: int, noted: Extent
+) -> tuple[Segment, int]:
     """Cut off an unfinished write. Raises LogDamaged if it is anything else."""
     assert active.held is not None
     check_tail(active, tail, identity)
+    _check_end(active, noted, tail.fault)
     torn = tail.stop - active.size
     if torn:
         active.held.file.cut(active.size)

@@ -3,7 +3,8 @@
 A damaged segment is written anew from the frames that are whole. Where records are lost, a frame
 without rows stands for them, so offsets stay what they were and have no gaps; readers skip it and
 know how many records it stood for. The damaged file is kept beside, with `.damaged` behind its
-name, and never touched again.
+name, and never touched again. For segments that are missing at either end there are such frames,
+too: offsets that were given out never mean another message.
 """
 
 import os
@@ -15,11 +16,16 @@ from pathlib import Path
 from headwater.errors import LogError
 from headwater.files import sync_directory
 from headwater.log import record
-from headwater.log.embedded import frame, segment
+from headwater.log.embedded import frame, lock, recovery, segment
 from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.lock import Lock
 from headwater.log.embedded.salvage import Gap, Whole, Wreck
-from headwater.log.embedded.verify import SegmentReport, examine, identify, with_following
+from headwater.log.embedded.verify import (
+    SegmentReport,
+    examine,
+    identify,
+    with_following,
+)
 from headwater.log.embedded.view import Progress
 
 _MAX_COUNT = 2**32 - 1
@@ -30,8 +36,8 @@ class Repaired:
     """A segment that was repaired."""
 
     name: str
-    #: Where the damaged file is now.
-    damaged: Path
+    #: Where the damaged file is now; None if it was missing.
+    damaged: Path | None
     kept: int
     #: Ranges of offsets, each up to and without its end, that are lost.
     lost: tuple[tuple[int, int], ...]
@@ -42,20 +48,32 @@ class Repaired:
 def repair(directory: Path, progress: Progress = lambda done, total: None) -> Iterator[Repaired]:
     """Repair the damaged segments one after the other. Raises LogLocked and LogError."""
     identity = identify(directory)
-    lock = Lock(directory)
+    held = Lock(directory)
     try:
-        paths = segment.files(directory)
+        paths, extent = segment.files(directory), lock.extent(directory, identity)
+        if (missing := recovery.missing_front(paths, extent)) is not None:
+            yield _stand_in(directory, identity, *missing)
         total = sum(path.stat().st_size for path in paths)
         done = 0
         for path, following in with_following(paths):
-            wreck = Wreck(path, identity, following)
+            wreck = Wreck(path, identity, following, extent.end)
             report = examine(wreck, done, total, progress)
             done += report.size
             if report.damage:
                 yield _repair_segment(wreck, report)
-        lock.identity()  # LOCK may be what was damaged
+        held.identity()  # LOCK may be what was damaged
     finally:
-        lock.release()
+        held.release()
+
+
+def _stand_in(directory: Path, identity: int, first: int, end: int) -> Repaired:
+    """A segment without messages for those that are missing before all others."""
+    made = segment.create(directory, first, identity)
+    assert made.held is not None
+    gap = Gap(made.size, made.size, first, end, "")
+    _write_hole(made.held.file, made.size, gap, identity)
+    made.held.file.sync()
+    return Repaired(made.name, None, 0, ((first, end),), 0)
 
 
 def _repair_segment(wreck: Wreck, report: SegmentReport) -> Repaired:

@@ -34,10 +34,14 @@ class Whole(NamedTuple):
 class Wreck:
     """A segment's file, and what its header and trailer still tell."""
 
-    def __init__(self, path: Path, identity: int, following: int | None) -> None:
+    def __init__(
+        self, path: Path, identity: int, following: int | None, noted_end: int = 0
+    ) -> None:
         self.path = path
         self.base = segment.base_of(path) or 0
         self.following = following
+        #: The last segment must reach up to here.
+        self.noted_end = noted_end
         self.file = ForgivingFile(path)
         self.size = self.file.size
         self.identity = identity
@@ -56,6 +60,11 @@ class Wreck:
     def unfinished(self) -> bool:
         """Whether what follows the last frame can be a write that was not finished."""
         return self.following is None and self.trailer is None
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether a crash can have left it behind while it was made."""
+        return self.unfinished and self.size < segment.HEADER_BYTES and self.base >= self.noted_end
 
     def pieces(self) -> Iterator[Whole | Gap]:
         """Everything between header and trailer, in order."""
@@ -77,15 +86,23 @@ class Wreck:
 
     def _rest(self, scan: Scan, stop: int) -> Iterator[Gap]:
         """What is missing behind the last frame."""
-        end = self.following
-        if end is None and isinstance(self.trailer, Trailer):
-            end = self.trailer.end
-        what = scan.fault or "there is nothing up to the next segment"
+        end = self._known_end(scan.expected)
+        last = "the log ends there, and held more"
+        between = "there is nothing up to the next segment"
+        what = scan.fault or (last if self.following is None else between)
         if end is None:
             if scan.fault is not None:
                 yield Gap(scan.position, stop, scan.expected, None, what)
         elif scan.position < stop or scan.expected < end:
             yield Gap(scan.position, stop, scan.expected, max(end, scan.expected), what)
+
+    def _known_end(self, reached: int) -> int | None:
+        """Up to where there should be something; None if nobody knows."""
+        if self.following is not None:
+            return self.following
+        sealed = self.trailer.end if isinstance(self.trailer, Trailer) else 0
+        known = max(sealed, self.noted_end)
+        return known if sealed or reached < known else None
 
 
 def _decoded(found: Frame) -> Whole | Gap:

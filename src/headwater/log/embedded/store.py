@@ -9,6 +9,7 @@ Rules:
 - What `append` was given is in the log as a whole or not at all, whatever the disk says; after an
   error the store is as it was before.
 - Nothing is durable before `sync` has returned.
+- What is durable is noted before anyone can rely on it, and what will be dropped before it is.
 - The row of segments changes under a lock; readers see it change in one step.
 """
 
@@ -20,10 +21,10 @@ from pathlib import Path
 
 from headwater.files import sync_directory
 from headwater.log import record
-from headwater.log.embedded import frame, recovery, sealing
+from headwater.log.embedded import frame, lock, recovery, sealing
 from headwater.log.embedded import segment as segments
 from headwater.log.embedded.index import topics_of
-from headwater.log.embedded.lock import Lock
+from headwater.log.embedded.lock import Extent, Lock
 from headwater.log.embedded.reader import LogReader
 from headwater.log.embedded.segment import OpenSegment, Replaced, Segment
 from headwater.message import Batch
@@ -47,6 +48,7 @@ class LogStore(LogReader):
         super().__init__(found.segments, found.identity)
         #: Bytes of an unfinished write that opening has cut off.
         self.torn = found.torn
+        self.unnoted = found.unnoted
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._lock = lock
@@ -56,15 +58,19 @@ class LogStore(LogReader):
         self.durable = self.end
         #: Called before a new segment begins, after which `rewind` cannot go back behind it.
         self.before_roll: Callable[[], None] = lambda: None
+        self._note()
 
     @classmethod
     def open(cls, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> "LogStore":
         """Recover the log in `directory`, or begin one. Raises LogLocked and LogDamaged."""
-        lock = Lock(directory)
+        held = Lock(directory)
         try:
-            return cls(directory, segment_bytes, lock, recovery.recover(directory, lock.identity()))
+            identity = held.identity()
+            noted = lock.extent(directory, identity)
+            found = recovery.recover(directory, identity, noted)
+            return cls(directory, segment_bytes, held, found)
         except BaseException:
-            lock.release()
+            held.release()
             raise
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class LogStore(LogReader):
         parts = []
         for group, message in frames:
             base, count = group[0].offset, group[-1].end - group[0].offset
-            head = frame.header(message, base, self.durable, count, self._identity)
+            head = frame.header(message, base, self.durable, count, self.identity)
             parts.append(memoryview(head))
             parts.append(memoryview(message))
         sizes = list(map(len, parts))
@@ -120,6 +126,7 @@ class LogStore(LogReader):
         _sync(self._active()[1])
         with self._changing:  # against a rewind meanwhile
             self.durable = max(self.durable, min(end, self.end))
+            self._note()
 
     def rewind(self, end: int) -> None:
         """Drop everything from `end` on, which must begin a frame of the active segment."""
@@ -130,7 +137,9 @@ class LogStore(LogReader):
             raise ValueError(f"the log cannot go back to offset {end}")
         with self._changing:
             active.end = end
-            self.durable = min(self.durable, end)
+            if end < self.durable:
+                self.durable = end
+                self._note()
         self._frame_cache.clear()
         index.cut(frames)
         active.size = index.stop
@@ -146,8 +155,9 @@ class LogStore(LogReader):
         with self._changing:
             while len(self._segments) > 1 and self._expired(max_bytes, older_than_us):
                 oldest = self._segments[0]
-                oldest.path.unlink(missing_ok=True)
                 self._segments = self._segments[1:]
+                self._note()
+                oldest.path.unlink(missing_ok=True)
                 self._open_segments.drop(oldest)
         if self.start == first:
             return None
@@ -173,7 +183,7 @@ class LogStore(LogReader):
             opened = self._open_segments.get(segment)
         except Replaced:
             return  # retention was faster
-        sealed, temporary = sealing.seal(segment, opened, self._identity, pause)
+        sealed, temporary = sealing.seal(segment, opened, self.identity, pause)
         with self._changing:
             if segment not in self._segments:
                 temporary.unlink()
@@ -182,6 +192,9 @@ class LogStore(LogReader):
             self._segments = tuple(sealed if s is segment else s for s in self._segments)
         self._open_segments.drop(segment)
         sync_directory(self._directory)
+
+    def _note(self) -> None:
+        self._lock.note(Extent(self.start, self.durable), self.identity)
 
     def _active(self) -> tuple[Segment, OpenSegment]:
         """Any thread may ask, also while a new segment begins."""
@@ -200,7 +213,8 @@ class LogStore(LogReader):
         _sync(opened)
         with self._changing:
             self.durable = active.end
-        new = segments.create(self._directory, active.end, self._identity)
+            self._note()
+        new = segments.create(self._directory, active.end, self.identity)
         self._open_segments.put(active, opened)
         with self._changing:
             self._segments = (*self._segments, new)

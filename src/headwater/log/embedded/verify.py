@@ -1,7 +1,8 @@
 """Checking a log from end to end. Nothing is changed, and a broker may be running.
 
 Every frame's checksum is computed and every frame decoded; offsets must follow each other without
-a gap; a sealed segment's index must say what its frames say; and not one byte may be left over.
+a gap; a sealed segment's index must say what its frames say; not one byte may be left over; and
+nothing may be missing at either end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,8 @@ from typing import Any
 
 from headwater.errors import LogError
 from headwater.log import record
-from headwater.log.embedded import index, lock, segment
+from headwater.log.embedded import index, lock, recovery, segment
+from headwater.log.embedded.lock import Extent
 from headwater.log.embedded.salvage import Gap, Whole, Wreck
 from headwater.log.embedded.segment import Trailer
 from headwater.log.embedded.view import Progress
@@ -61,12 +63,17 @@ def verify(
 ) -> Iterator[SegmentReport]:
     """Check the segments one after the other. Raises LogError if there is no log."""
     identity = identify(directory)
+    # The end first, then the files, then the start: a broker that runs moves all of them on.
+    end = lock.extent(directory, identity).end
     paths = segment.files(directory)
+    start = lock.extent(directory, identity).start
+    if (missing := recovery.missing_front(paths, Extent(start, end))) is not None:
+        yield report_missing(directory, *missing)
     total = sum(map(_size, paths))
     done = 0
     for path, following in with_following(paths):
         try:
-            wreck = Wreck(path, identity, following)
+            wreck = Wreck(path, identity, following, end)
         except FileNotFoundError:
             continue  # retention has dropped it meanwhile
         report = examine(wreck, done, total, progress)
@@ -76,15 +83,23 @@ def verify(
 
 def identify(directory: Path) -> int:
     """The identity of the log in a directory. Raises LogError."""
-    if not directory.is_dir() or not segment.files(directory):
+    identity = lock.identity(directory) if directory.is_dir() else None
+    noted = identity is not None and lock.extent(directory, identity).end
+    if not noted and (not directory.is_dir() or not segment.files(directory)):
         raise LogError(f"there is no log in {directory}")
-    identity = lock.identity(directory)
     if identity is None:
         raise LogError(
             f"no segment in {directory} has a header that can be read, and the file LOCK, which "
             "could help, is missing: bring it or any segment back from a copy"
         )
     return identity
+
+
+def report_missing(directory: Path, first: int, end: int) -> SegmentReport:
+    """Files that should come before those that are there."""
+    report = SegmentReport(segment.path_of(directory, first).name, first, False, 0, end=first)
+    report.damage.append(Damage(first, end, "the file is missing"))
+    return report
 
 
 def with_following(paths: Sequence[Path]) -> Iterator[tuple[Path, int | None]]:
@@ -97,7 +112,7 @@ def examine(wreck: Wreck, done: int, total: int, progress: Progress) -> SegmentR
     """Check one segment; `done` of `total` bytes were checked before it."""
     sealed = wreck.trailer is not None
     report = SegmentReport(wreck.path.name, wreck.base, sealed, wreck.size, end=wreck.base)
-    if wreck.unfinished and wreck.size < segment.HEADER_BYTES:
+    if wreck.unbegun:
         report.torn = wreck.size
         return report
     for fault in (wreck.header, wreck.trailer):

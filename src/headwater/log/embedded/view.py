@@ -43,11 +43,11 @@ class View(LogReader):
             active = self._segments[-1]
             newer = [p for p in segments.files(self._directory) if p > active.path]
             if active.held is not None:
-                recovery.extend(active, self._identity)
+                recovery.extend(active, self.identity)
             if not newer:
                 return
             try:
-                following = _scan(newer[0], self._identity)
+                following = _scan(newer[0], self.identity)
                 if following is None:
                     return
                 recovery.check_contiguous([active, following])
@@ -84,7 +84,7 @@ class View(LogReader):
         return counts
 
     def _refresh(self) -> None:
-        self._segments = tuple(_find_segments(self._directory, self._identity))
+        self._segments = tuple(_find_segments(self._directory, self.identity))
 
 
 def _find_segments(directory: Path, identity: int) -> list[Segment]:

@@ -77,3 +77,41 @@ def test_a_disk_that_is_full(disk: Path) -> None:
         assert "the disk is full" in broker.log
         assert "the log can be written again" in broker.log
         assert "Traceback" not in broker.log
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_start_on_a_full_disk_is_good_for_reading(disk: Path, how: str) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(2 << 20))
+    with BrokerProcess(disk / "data") as broker:
+        accepted = _publish_until_refused(broker, 100)
+        if how == "kill":
+            broker.kill()
+        else:
+            assert broker.stop() == 0
+    fill_up(disk)
+    with BrokerProcess(disk / "data") as broker:
+        reader = broker.subscriber("t", identity=2)
+        assert [reader.message(answer=True) for _ in accepted] == accepted
+        wire = broker.bpsp()
+        wire.request(bpsp.PUB, os.urandom(9_000), x_topic="t")
+        opcode, headers, data = wire.frame()
+        assert (opcode, headers["x-status-code"]) == (bpsp.ERR, "507")
+        assert b"the log cannot be written: the disk is full" in data
+        reader.close()
+        ballast.unlink()
+        (disk / "filler").unlink()
+        _check_refused_and_resumed(broker, accepted)
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log
+
+
+def fill_up(disk: Path) -> None:
+    """Not one byte is left."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        for size in (1 << 16, 4096, 1):
+            try:
+                while True:
+                    filler.write(bytes(size))
+            except OSError:
+                continue

@@ -94,7 +94,7 @@ def test_secrets_are_not_in_representations(apps: Apps) -> None:
 
 
 def test_the_state_of_a_broker_is_shared(tmp_path: Path) -> None:
-    state, apps = StateDatabase(tmp_path / FILE), Apps(tmp_path / FILE)
+    state, apps = StateDatabase(tmp_path / FILE, 1, 5), Apps(tmp_path / FILE)
     state.save({"a": 1}, {}, {})
     assert apps.list() == []
     apps.add("shop")
@@ -102,7 +102,7 @@ def test_the_state_of_a_broker_is_shared(tmp_path: Path) -> None:
     assert [app.client_id for app in apps.list()] == ["shop"]
     assert state.cursors() == {"a": 2}
     state.close()
-    again = StateDatabase(tmp_path / FILE)
+    again = StateDatabase(tmp_path / FILE, 1, 5)
     assert again.cursors() == {"a": 2}
     again.close()
 

@@ -98,7 +98,7 @@ class FlightService:
             )
             try:
                 await asyncio.to_thread(self._append, intent, True)
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, LogUnavailable, pa.ArrowException) as error:
                 # No reason to serve nobody. The query can stage and commit its batch again.
                 logger.error(
                     "batch %d of query %s cannot be finished: %s",

@@ -21,7 +21,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from headwater.errors import Code, Refusal
+from headwater import sqlite
+from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
 
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 # Stages of a query that is gone for good; Spark keeps retrying for much less.
 ABANDONED_SECONDS = 24 * 3600.0
+_PATIENCE_SECONDS = 30.0
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{0,100}")
 
 _SCHEMA = """
@@ -82,8 +84,6 @@ class Stages:
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "stages"
         self._path = directory / "flight.db"
-        with closing(self._connect()) as database:
-            database.executescript(_SCHEMA)
 
     def write(self, stage: Stage, batches: Iterator[Any], schema: Any) -> tuple[int, int]:
         """Keep rows aside; returns how many rows and bytes. They are on disk when this returns."""
@@ -115,7 +115,7 @@ class Stages:
                 yield from reader
 
     def committed(self, query: str) -> LastCommit | None:
-        with closing(self._connect()) as database:
+        with self._reading() as database:
             row = database.execute(
                 "SELECT batch, first, count FROM commits WHERE query = ?", (query,)
             ).fetchone()
@@ -123,7 +123,7 @@ class Stages:
 
     def begin(self, commit: Commit, end: int) -> tuple[Intent, bool]:
         """Note that a batch is about to be appended; and whether that was noted before."""
-        with closing(self._connect()) as database:
+        with self._writing() as database:
             row = database.execute(
                 "SELECT query, batch, since, files FROM intents WHERE query = ?", (commit.query,)
             ).fetchone()
@@ -135,21 +135,20 @@ class Stages:
                 end = noted.since  # its files are gone, and its rows were staged again
             files = self._named(commit)
             names = "\n".join(str(file.relative_to(self._directory)) for file in files)
-            with database:
-                database.execute(
-                    "REPLACE INTO intents VALUES (?, ?, ?, ?)",
-                    (commit.query, commit.batch, end, names),
-                )
+            database.execute(
+                "REPLACE INTO intents VALUES (?, ?, ?, ?)",
+                (commit.query, commit.batch, end, names),
+            )
         return Intent(commit.query, commit.batch, end, files), resumed
 
     def intents(self) -> list[Intent]:
         """What a crash has interrupted."""
-        with closing(self._connect()) as database:
+        with self._reading() as database:
             rows = database.execute("SELECT query, batch, since, files FROM intents").fetchall()
         return [self._intent(row) for row in rows]
 
     def finish(self, intent: Intent, first: int, count: int) -> None:
-        with closing(self._connect()) as database, database:
+        with self._writing() as database:
             database.execute(
                 "REPLACE INTO commits VALUES (?, ?, ?, ?)",
                 (intent.query, intent.batch, first, count),
@@ -205,12 +204,20 @@ class Stages:
             raise Refusal(Code.MALFORMED, "a part is a number and the attempt that counts")
         return self._folder(query) / str(batch) / f"{partition}.{attempt}.arrow"
 
-    def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, timeout=30.0)
-        database.execute("PRAGMA journal_mode = WAL")
-        # What was noted must be there after a crash of the machine, too.
-        database.execute("PRAGMA synchronous = FULL")
-        return database
+    def _reading(self) -> "closing[sqlite3.Connection]":
+        return closing(sqlite.connect_to_read(self._path, _SCHEMA, _PATIENCE_SECONDS))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection, and a transaction around what is done with it."""
+        try:
+            with closing(sqlite.connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database:
+                # What was noted must be there after a crash of the machine, too.
+                database.execute("PRAGMA synchronous = FULL")
+                with database:
+                    yield database
+        except sqlite3.OperationalError as error:
+            raise LogUnavailable(f"flight.db cannot be written: {error}") from None
 
 
 def stage_of(append: Append) -> tuple[Stage, Commit]:

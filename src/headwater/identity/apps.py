@@ -11,11 +11,12 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater import sqlite
 from headwater.errors import HeadwaterError
 from headwater.units import is_client_id
 
@@ -26,9 +27,10 @@ CREATE TABLE IF NOT EXISTS apps (
     client_id     TEXT PRIMARY KEY,
     client_secret TEXT NOT NULL,
     created       INTEGER  -- microseconds since 1970
-)
+);
 """
 _PATIENCE_SECONDS = 10.0
+Connect = Callable[[Path, str, float], sqlite3.Connection]
 # SQLite keeps what was written last in files of its own.
 _SUFFIXES = ("", "-wal", "-shm")
 
@@ -49,7 +51,7 @@ class Apps:
     def list(self) -> list[App]:
         if not self._path.exists():
             return []
-        with self._open() as database:
+        with self._open(sqlite.connect_to_read) as database:
             rows = database.execute(
                 "SELECT client_id, client_secret, created FROM apps ORDER BY client_id"
             )
@@ -85,14 +87,11 @@ class Apps:
             return database.execute("DELETE FROM apps WHERE client_id = ?", (name,)).rowcount > 0
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self, connect: Connect = sqlite.connect) -> Iterator[sqlite3.Connection]:
         """A connection, and a transaction around what is done with it."""
         try:
-            with closing(sqlite3.connect(self._path, timeout=_PATIENCE_SECONDS)) as database:
-                database.execute("PRAGMA journal_mode = WAL")
-                with database:
-                    database.execute(_SCHEMA)
-                    yield database
+            with closing(connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database, database:
+                yield database
         except sqlite3.Error as error:
             raise HeadwaterError(f"cannot use {self._path}: {error}") from None
 

@@ -108,7 +108,7 @@ class EmbeddedEngine:
     async def open(cls, directory: Path, settings: LogSettings) -> Self:
         """Recover the log in `directory`, or begin one."""
 
-        def open_files() -> tuple[LogStore, StateDatabase, str | None]:
+        def open_files() -> tuple[LogStore, StateDatabase]:
             directory.mkdir(parents=True, exist_ok=True)
             sync_directory(directory.parent)
             store = LogStore.open(directory / "log", settings.segment_bytes)
@@ -119,14 +119,13 @@ class EmbeddedEngine:
                     "log/LOCK did not tell how long the log was (it is new, or an earlier version "
                     "wrote it): if segments are missing at its end, nobody has noticed"
                 )
-            state = StateDatabase(directory / "state.db")
-            warning = state.fit(store.identity, store.end)
-            if warning is not None:
-                logger.warning("%s", warning)
-            return store, state, warning
+            state = StateDatabase(directory / "state.db", store.identity, store.end)
+            if state.warning is not None:
+                logger.warning("%s", state.warning)
+            return store, state
 
-        store, state, warning = await asyncio.to_thread(open_files)
-        return cls(directory, settings, store, EmbeddedNotes(state, warning))
+        store, state = await asyncio.to_thread(open_files)
+        return cls(directory, settings, store, EmbeddedNotes(state))
 
     async def close(self) -> None:
         self._hand_over()

@@ -24,10 +24,10 @@ RETRY_SECONDS = 1.0
 class EmbeddedNotes:
     """Used in the event loop only."""
 
-    def __init__(self, state: StateDatabase, warning: str | None) -> None:
+    def __init__(self, state: StateDatabase) -> None:
         self._loop = asyncio.get_running_loop()
         self._state = state
-        self.warning = warning
+        self.warning = state.warning
         self._cursors = state.cursors()
         self._numbers = state.numbers()
         self._queues = state.queues()
@@ -39,6 +39,8 @@ class EmbeddedNotes:
         self._closed = False
         #: Why the last write failed, if it did: what has changed since is in memory only.
         self.fault: str | None = None
+        if state.fault is not None:
+            self._retry(state.fault, [], [], [])
 
     def load_cursor(self, name: str) -> int | None:
         return self._cursors.get(name)
@@ -129,3 +131,4 @@ class EmbeddedNotes:
             if name not in self._dirty_queues:
                 content = self._queues[name]
                 self.save_queue(name, lambda content=content: content)  # type: ignore[misc]
+        self._write_soon()

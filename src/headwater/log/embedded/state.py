@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
+from headwater import sqlite
 from headwater.errors import LogError
 
 _SCHEMA = """
@@ -30,50 +31,68 @@ CREATE TABLE IF NOT EXISTS log (
 
 
 class StateDatabase:
-    """Opened in one thread, used by another, never by two at once."""
+    """Opened in one thread, used by another, never by two at once.
 
-    def __init__(self, path: Path) -> None:
-        path.touch(mode=0o600)  # it may hold secrets of clients
-        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    Where it cannot be opened because the disk is full, it works on a copy in memory, and `save`
+    tries to open it again.
+    """
+
+    def __init__(self, path: Path, identity: int, end: int) -> None:
+        self._path, self._identity, self._end = path, identity, end
+        #: What an operator should know: what was remembered did not fit the log.
+        self.warning: str | None = None
+        #: Why it could not be opened for writing.
+        self.fault: str | None = None
         try:
-            self._prepare()
+            self._database = self._open()
         except sqlite3.DatabaseError as error:
-            raise LogError(
-                f"{path} cannot be used: {error}. It holds the positions of subscriptions and "
-                "queues, and apps: bring it back from a copy, or move it away to begin without"
-            ) from error
+            if not sqlite.lacks_room(error):
+                raise LogError(
+                    f"{path} cannot be used: {error}. It holds the positions of subscriptions and "
+                    "queues, and apps: bring it back from a copy, or move it away to begin without"
+                ) from error
+            self.fault = str(error)
+            self._database = sqlite.copy_in_memory(path)
+            self._prepare(self._database)
 
-    def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")
-        # Survives a crash of the broker; of the machine, all but the last moments.
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        #: Nobody has ever noted a position in it.
-        self._fresh = not self._one("SELECT count(*) FROM sqlite_master WHERE name = 'cursors'")
-        self._database.executescript(_SCHEMA)
+    def _open(self) -> sqlite3.Connection:
+        self._path.touch(mode=0o600)  # it may hold secrets of clients
+        database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            # Survives a crash of the broker; of the machine, all but the last moments.
+            database.execute("PRAGMA synchronous = NORMAL")
+            self._prepare(database)
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
 
-    def _one(self, query: str) -> int | None:
-        row = self._database.execute(query).fetchone()
-        return None if row is None else int(row[0])
-
-    def fit(self, identity: int, end: int) -> str | None:
-        """Set back what does not fit the log; returns what an operator should know about that."""
-        known = self._one("SELECT identity FROM log")
-        self._database.execute("REPLACE INTO log VALUES (1, ?)", (identity,))
-        if self._fresh:
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        fresh = not _one(database, "SELECT count(*) FROM sqlite_master WHERE name = 'cursors'")
+        database.executescript(_SCHEMA)
+        if fresh:
             what = "state.db is missing or empty, and the log is not: "
             lost = "positions of durable subscriptions and queues are lost, and apps with them"
-            return what + lost if end else None
-        if known not in (None, identity):
+            self.warning = what + lost if self._end else None
+        else:
+            self._fit(database)
+        database.execute("REPLACE INTO log VALUES (1, ?)", (self._identity,))
+
+    def _fit(self, database: sqlite3.Connection) -> None:
+        """Set back what does not fit the log."""
+        if _one(database, "SELECT identity FROM log") not in (None, self._identity):
             for table in ("cursors", "queues", "numbers"):
-                self._database.execute(f"DELETE FROM {table}")
+                database.execute(f"DELETE FROM {table}")
             what = "state.db was made for another log: "
-            return what + "its positions of durable subscriptions and queues do not count"
-        beyond = self._one(f"SELECT count(*) FROM cursors WHERE position > {end}")
-        self._database.execute("UPDATE cursors SET position = ? WHERE position > ?", (end, end))
-        if beyond:
+            lost = "its positions of durable subscriptions and queues do not count"
+            self.warning = what + lost
+            return
+        end = self._end
+        if beyond := _one(database, f"SELECT count(*) FROM cursors WHERE position > {end}"):
+            database.execute("UPDATE cursors SET position = ? WHERE position > ?", (end, end))
             what = f"positions beyond the end of the log were set back to it: {beyond}. "
-            return what + "Messages that were not synced before a crash are lost"
-        return None
+            self.warning = what + "Messages that were not synced before a crash are lost"
 
     def cursors(self) -> dict[str, int]:
         return dict(self._database.execute("SELECT name, position FROM cursors"))
@@ -92,6 +111,9 @@ class StateDatabase:
         sync: bool = False,
     ) -> None:
         """`sync`: it survives a crash of the machine as well."""
+        if self.fault is not None:
+            self._database = self._open()
+            self.fault = None
         self._database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
         with self._database:
             self._database.execute("BEGIN")
@@ -101,3 +123,8 @@ class StateDatabase:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _one(database: sqlite3.Connection, query: str) -> int | None:
+    row = database.execute(query).fetchone()
+    return None if row is None else int(row[0])

@@ -46,6 +46,8 @@ class BrokerProcess:
 
     #: Further flags of `headwater serve`.
     arguments: tuple[str, ...] = ()
+    #: How many files it may have open.
+    files: int | None = None
 
     def __init__(self, data: Path, *, toml: str = "", **settings: str) -> None:
         self.data = data
@@ -80,7 +82,7 @@ class BrokerProcess:
     def start(self) -> Self:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
         self._process = subprocess.Popen(
-            [*_SERVE, "--data", str(self.data), "--verbose", *self.arguments],
+            [*self._limits(), *_SERVE, "--data", str(self.data), "--verbose", *self.arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -166,6 +168,9 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
         _close_all(self._kept)
+
+    def _limits(self) -> list[str]:
+        return [] if self.files is None else ["prlimit", f"--nofile={self.files}:{self.files}"]
 
     def position(self, subscriber: str) -> int | None:
         """How far a durable subscriber is, as it would be found after a crash."""

@@ -36,7 +36,7 @@ from headwater.registry import REGISTRY
 from headwater.server import wiring
 from headwater.server.loop import loop_factory
 from headwater.traffic import Traffic
-from headwater.transport.tcp import Connections, Listener
+from headwater.transport.tcp import Bounds, Connections, Listener
 from headwater.units import Address
 
 logger = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ class Server:
 
     @classmethod
     async def start(cls, config: Config, log_format: str = "text") -> "Server":
-        _allow_many_files()
+        files = _allow_many_files()
         tls = wiring.tls_context(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
-        server = cls._assemble(config, engine, log_format)
+        server = cls._assemble(config, engine, log_format, wiring.bounds(config, files))
         try:
             await server._recover()
             await server.control.start(config.data)
@@ -89,7 +89,9 @@ class Server:
         return server
 
     @classmethod
-    def _assemble(cls, config: Config, engine: EmbeddedEngine, log_format: str) -> "Server":
+    def _assemble(
+        cls, config: Config, engine: EmbeddedEngine, log_format: str, bounds: Bounds
+    ) -> "Server":
         """All parts, none of which has begun to work."""
         secrets: dict[str, str] = {}
         services = wiring.services(config, secrets)
@@ -98,7 +100,7 @@ class Server:
             subscriptions=config.limits.subscriptions,
             repeat_seconds=wiring.repeat_seconds(services),
         )
-        connections = Connections(wiring.bounds(config), broker.join, services)
+        connections = Connections(bounds, broker.join, services)
         reports = PipelineReports()
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), secrets, declare)
@@ -316,8 +318,10 @@ def _exit_now(failure: str | None) -> NoReturn:
     os._exit(0 if failure is None else 1)
 
 
-def _allow_many_files() -> None:
+def _allow_many_files() -> int:
     """Each connection is an open file; take as many as the system gives without asking."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

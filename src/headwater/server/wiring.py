@@ -1,5 +1,6 @@
 """From the configuration to what each part wants to know."""
 
+import logging
 import ssl
 from collections.abc import Mapping
 
@@ -13,6 +14,11 @@ from headwater.queue_spec import QueueSpec
 from headwater.registry import REGISTRY
 from headwater.transport.tcp import Bounds
 
+logger = logging.getLogger(__name__)
+
+# Files that the broker needs besides those of its clients: the log, SQLite, Flight, commands.
+OWN_FILES = 128
+
 
 def log_settings(config: Config) -> LogSettings:
     log = config.log
@@ -25,10 +31,21 @@ def log_settings(config: Config) -> LogSettings:
     )
 
 
-def bounds(config: Config) -> Bounds:
+def bounds(config: Config, files: int) -> Bounds:
+    """`files`: how many the process may have open. Some of them the log needs, or messages would be
+    refused as soon as there are too many clients."""
     limits = config.limits
+    connections = min(limits.connections, max(files - OWN_FILES, files // 2))
+    if connections < limits.connections // 2:
+        logger.warning(
+            "no more than %d clients can be connected, although limits.connections is %d: the "
+            "system allows %d open files (ulimit -n, LimitNOFILE=)",
+            connections,
+            limits.connections,
+            files,
+        )
     return Bounds(
-        connections=limits.connections,
+        connections=connections,
         message_bytes=limits.message_bytes,
         topic_bytes=limits.topic_bytes,
         output_buffer_bytes=limits.output_buffer_bytes,

@@ -299,6 +299,10 @@ class OpenSegments:
         with self._lock:
             self._opened.pop(segment, None)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._opened.clear()
+
 
 class FrameCache:
     """Frames that a reader has not used up, by the offset it will come back for.

@@ -17,6 +17,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from headwater.files import sync_directory
@@ -26,6 +27,7 @@ from headwater.log.embedded import segment as segments
 from headwater.log.embedded.index import topics_of
 from headwater.log.embedded.lock import Extent, Lock
 from headwater.log.embedded.reader import LogReader
+from headwater.log.embedded.reserve import Reserve
 from headwater.log.embedded.segment import OpenSegment, Replaced, Segment
 from headwater.message import Batch
 
@@ -53,6 +55,7 @@ class LogStore(LogReader):
         self._segment_bytes = segment_bytes
         self._lock = lock
         self._changing = threading.Lock()
+        self._reserve = Reserve()
         self._untidy = False  # bytes of a failed write may lie behind the last frame
         #: Everything before this offset is on the disk.
         self.durable = self.end
@@ -79,6 +82,7 @@ class LogStore(LogReader):
             self.sync()
         finally:
             self._segments[-1].held = None
+            self._reserve.close()
             self._lock.release()
 
     def append(self, batches: Sequence[Batch]) -> None:
@@ -214,8 +218,9 @@ class LogStore(LogReader):
         with self._changing:
             self.durable = active.end
             self._note()
-        new = segments.create(self._directory, active.end, self.identity)
         self._open_segments.put(active, opened)
+        begin = partial(segments.create, self._directory, active.end, self.identity)
+        new = self._reserve.spend(begin, self._open_segments.clear)
         with self._changing:
             self._segments = (*self._segments, new)
         active.held = None

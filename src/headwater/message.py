@@ -17,6 +17,11 @@ QOS = "qos"
 AT_MOST_ONCE = (QOS, "0")
 EXACTLY_ONCE = (QOS, "2")
 
+#: Headers in which a publisher says when messages are to be delivered, and until when: milliseconds
+#: since 1970.
+DELIVER_AT = "deliver-at"
+EXPIRE_AT = "expire-at"
+
 
 # Of how many kinds of subscribers a run keeps the bytes.
 MOST_VARIANTS = 4

@@ -108,6 +108,7 @@ class OverviewHandlers:
             "queues": self._queues.summaries,
             "lost": self._broker.gaps.count,
             "read_errors": self._broker.read_errors.count,
+            "delayed": len(self._broker.delays),
             "taps": len(self._taps),
             **self._alerts.figures(),
             "counters": [

@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors
+from headwater.broker.delays import Delays, original
 from headwater.broker.peer import Peer
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import RepeatWindow, is_remembered
-from headwater.broker.router import OwnedSubscription, Router
+from headwater.broker.router import DELAYED, OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
 from headwater.errors import Code, Refusal
@@ -53,6 +54,7 @@ class Broker:
         self.read_errors = ReadErrors()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
+        self.delays = Delays(self)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -65,6 +67,7 @@ class Broker:
         """Read from the log what may be repeated now, and what an interrupted operation has done:
         call this once, before anyone connects."""
         await self.dead.recover()
+        await self.delays.recover()
         since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
         if (self.engine.notes.load_number(LAST_ONCE) or 0) < since:
             # Nothing to recall, but what came in the moment before a crash and was not noted.
@@ -75,7 +78,7 @@ class Broker:
             batches, position = await self.engine.read(position, lambda topic: True, READ_BYTES)
             for batch in batches:
                 if is_remembered(batch.run):
-                    self.repeats.remember(batch.run, batch.offset)
+                    self.repeats.remember(original(batch.run), batch.offset)
 
     def remember(self, run: Run, batch: Batch) -> None:
         """A repeat of these messages is not to be stored."""
@@ -84,6 +87,7 @@ class Broker:
 
     def close(self) -> None:
         self.dead.close()
+        self.delays.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -92,8 +96,13 @@ class Broker:
         return Peer(self, outlet)
 
     def publish(self, run: Run, settled: Settled, exclude: Subscriber | None) -> Batch:
+        if run.headers or run.topic == DELAYED:
+            run = self.delays.put_off(run)
         batch = self.engine.append(run)
         self.engine.when_durable(batch.end, settled)
+        if run.topic == DELAYED:
+            self.delays.add(batch)
+            return batch
         route = self.router.route(run.topic)
         for subscriber, subscriptions in route.live:
             if subscriber is not exclude:
@@ -104,8 +113,10 @@ class Broker:
 
     def publish_all(self, runs: Sequence[Run]) -> list[Batch]:
         """Publish runs that become durable in one step."""
-        batches = self.engine.append_all(runs)
+        batches = self.engine.append_all([self.delays.put_off(run) for run in runs])
         for batch in batches:
+            if batch.run.topic == DELAYED:
+                self.delays.add(batch)
             for subscriber, subscriptions in self.router.route(batch.run.topic).live:
                 subscriber.push(batch, subscriptions)
         return batches
@@ -122,6 +133,7 @@ class Broker:
         for queue in self.queues.values():
             queue.rewind(end)
         self.repeats.rewind(end)
+        self.delays.rewound(end)
 
     def queue(self, spec: QueueSpec) -> Queue:
         """The queue of that name, which begins to exist now if it does not yet."""

@@ -19,7 +19,7 @@ from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import HeadwaterError, LogError
 from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
-from headwater.message import Batch
+from headwater.message import EXPIRE_AT, Batch, Headers
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,14 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) if isinstance(error, HeadwaterError) else type(error).__name__
+
+
+def has_expired(headers: Headers) -> bool:
+    """Whether nobody is to be given messages with these headers any more."""
+    for name, value in headers:
+        if name == EXPIRE_AT:
+            return value.isdecimal() and int(value[:20]) <= time.time() * 1000
+    return False
 
 
 class Cursor(ABC):
@@ -192,7 +200,9 @@ class Cursor(ABC):
     def _offer(self, batch: Batch) -> bool:
         """Give a batch as far as there is room; the position moves behind what was taken."""
         assert self._position is not None
-        if wants := self._wants(batch):
+        if batch.run.headers and has_expired(batch.run.headers):
+            self._position = batch.end
+        elif wants := self._wants(batch):
             self._position = self._give(batch.since(self._position), wants)
         else:
             self._position = batch.end

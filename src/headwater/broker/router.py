@@ -27,6 +27,9 @@ class Owner(Protocol, Hashable):
         """It may only see what is durable."""
 
 
+#: Where messages are that are to be delivered later. It reaches nobody.
+DELAYED = "$delayed"
+
 O = TypeVar("O", bound=Owner)  # noqa: E741
 
 
@@ -105,6 +108,8 @@ class Router(Generic[O]):
 
     def find(self, topic: str) -> Route[O]:
         """The route, found by walking the tree."""
+        if topic == DELAYED:
+            return Route((), (), {})
         by_owner: dict[O, list[OwnedSubscription[O]]] = {}
         for subscription in self._matching(topic):
             by_owner.setdefault(subscription.owner, []).append(subscription)

@@ -106,6 +106,7 @@ def _subscribers(content: dict[str, Any]) -> Iterator[Metric]:
     yield gauge(
         "headwater_connections_paused", "Clients that are not read from.", content["paused"]
     )
+    yield gauge("headwater_delayed_messages", "Messages to deliver later.", content["delayed"])
     yield gauge("headwater_taps", "Live tails of the console.", content["taps"])
     yield CounterMetricFamily(
         "headwater_lost_messages",

@@ -87,7 +87,8 @@ class Notes(Protocol):
     def save_queue(self, name: str, snapshot: Callable[[], bytes]) -> None:
         """Remember the state of a queue as it is when it is written: `snapshot` is called then."""
 
-    def queue_names(self) -> list[str]: ...
+    def queue_names(self) -> list[str]:
+        """Those of queues; what begins with "$" is the broker's own."""
 
     async def flush(self) -> None:
         """Returns when all that was noted is on the disk, also if the machine loses its power.

@@ -12,7 +12,6 @@ of the log for the furthest position.
 """
 
 import asyncio
-import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from headwater.broker.marks import mark, marked
 from headwater.errors import Code, LogError, LogUnavailable, Refusal
 from headwater.message import Batch, Headers, Run
 
@@ -45,7 +45,6 @@ FAULT_SECONDS = 30.0
 # How many letters are made durable in one step.
 CHUNK = 1000
 _NOT_RUNNING = -1
-MOST_DIGITS = 20  # of an offset
 
 #: Hears how many of how many are done.
 Progress = Callable[[int, int], None]
@@ -253,7 +252,7 @@ class DeadLetters:
         while at < stop:
             batches, at = await self._engine.read(at, lambda topic: True, READ_BYTES)
             for batch in batches:
-                if (position := _redriven(batch.run, secret)) is not None:
+                if (position := marked(batch.run, REDRIVEN, secret)) is not None:
                     self._save(name, position)
         notes.save_cursor(_since(name), _NOT_RUNNING)
         logger.warning("queue %s: a redrive was interrupted; start it again for the rest", name)
@@ -311,7 +310,7 @@ def _restored(letters: Sequence[Batch], most: int, secret: int) -> tuple[list[Ru
             if count >= most:
                 break
         topic, protocol, publisher, headers = origin
-        headers += ((REDRIVEN, f"{_signature(secret, end)} {end}"),)
+        headers += ((REDRIVEN, mark(secret, end)),)
         runs.append(Run(topic, payloads, protocol=protocol, publisher=publisher, headers=headers))
         if count >= most:
             break
@@ -323,18 +322,3 @@ def _origin(letter: Batch) -> tuple[str, str, str, Headers]:
     headers = tuple(pair for pair in run.headers if pair[0] not in _OWN)
     topic = next((value for name, value in run.headers if name == TOPIC), run.topic)
     return topic, run.protocol, run.publisher, headers
-
-
-def _redriven(run: Run, secret: int) -> int | None:
-    """The position that a message of this redrive stands for."""
-    value = next((value for name, value in run.headers if name == REDRIVEN), "")
-    signature, _, text = value.partition(" ")
-    if not (text.isdecimal() and len(text) < MOST_DIGITS):
-        return None
-    position = int(text)
-    return position if signature == _signature(secret, position) else None
-
-
-def _signature(secret: int, position: int) -> str:
-    signed = hmac.digest(secret.to_bytes(8, "big"), b"%d" % position, "sha256")
-    return signed[:16].hex()

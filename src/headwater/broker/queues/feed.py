@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
+from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants, has_expired
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
 from headwater.broker.router import OwnedSubscription, Router
@@ -95,7 +95,11 @@ class Feed(Cursor):
         """Deliver again what has to be, as far as it is in this batch."""
         while stretch := self.returned.next_stretch(batch.end):
             first, last, deliveries = stretch
-            taken = self._distribute(batch.part(first, last), deliveries + 1)
+            if batch.run.headers and has_expired(batch.run.headers):
+                taken = last
+                self._report([])
+            else:
+                taken = self._distribute(batch.part(first, last), deliveries + 1)
             self.returned.remove_before(taken)
             if taken < last:
                 return

@@ -66,7 +66,8 @@ class EmbeddedNotes:
         self._dirty_queues[name] = snapshot
 
     def queue_names(self) -> list[str]:
-        return sorted(self._queues.keys() | self._dirty_queues.keys())
+        names = self._queues.keys() | self._dirty_queues.keys()
+        return sorted(name for name in names if not name.startswith("$"))
 
     async def flush(self) -> None:
         try:

@@ -17,7 +17,7 @@ from headwater.broker.peer import Peer
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
-from headwater.broker.repeats import RepeatWindow, is_remembered
+from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
@@ -75,11 +75,11 @@ class Broker:
             batches, position = await self.engine.read(position, lambda topic: True, READ_BYTES)
             for batch in batches:
                 if is_remembered(batch.run):
-                    self.repeats.remember(batch.run, batch.offset)
+                    self.repeats.remember(keys_of(batch.run), batch.offset, stop)
 
-    def remember(self, run: Run, batch: Batch) -> None:
+    def remember(self, keys: Sequence[int], batch: Batch) -> None:
         """A repeat of these messages is not to be stored."""
-        self.repeats.remember(run, batch.offset)
+        self.repeats.remember(keys, batch.offset, self.engine.watermark)
         self.engine.notes.save_number(LAST_ONCE, batch.timestamp)
 
     def close(self) -> None:

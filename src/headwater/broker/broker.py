@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors
 from headwater.broker.peer import Peer
+from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
@@ -53,6 +54,7 @@ class Broker:
         self.read_errors = ReadErrors()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
+        self._backlogs = Backlogs(self)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -84,6 +86,7 @@ class Broker:
 
     def close(self) -> None:
         self.dead.close()
+        self._backlogs.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -129,6 +132,7 @@ class Broker:
         if spec.name not in self.queues:
             self.queues[spec.name] = queue
             queue.begin()
+            self._backlogs.watch(queue)
         return queue
 
     def look_at(self, spec: QueueSpec) -> Queue:

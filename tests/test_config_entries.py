@@ -37,10 +37,19 @@ def test_entries_may_be_written_inline() -> None:
 def test_queues_take_what_they_do_not_say_from_above() -> None:
     text = f"prism.prefetch = 5\n{QUEUE}{QUEUE.replace('orders', '')}"
     own = "bindings = ['a.*', '#']\nprefetch = 9\nack_seconds = 0.5\nmax_deliveries = 1\n"
+    own += "backlog_age = '1h'\n"
     loaded = load_text(text + own, {"HEADWATER_PRISM_ACK_SECONDS": "30"})
     assert loaded.config.protocols["prism"].queues == (
         PrismQueue("shop", "orders", (), prefetch=5, ack_seconds=30.0, max_deliveries=16),
-        PrismQueue("shop", "", ("a.*", "#"), prefetch=9, ack_seconds=0.5, max_deliveries=1),
+        PrismQueue(
+            "shop",
+            "",
+            ("a.*", "#"),
+            prefetch=9,
+            ack_seconds=0.5,
+            max_deliveries=1,
+            backlog_age=3600.0,
+        ),
     )
     origins = {key: str(origin) for key, origin in loaded.origins.items() if "queues[0]" in key}
     assert origins == {
@@ -51,6 +60,7 @@ def test_queues_take_what_they_do_not_say_from_above() -> None:
         "prism.queues[0].prefetch": "prism.prefetch",
         "prism.queues[0].ack_seconds": "prism.ack_seconds",
         "prism.queues[0].max_deliveries": "prism.max_deliveries",
+        "prism.queues[0].backlog_age": "default",
     }
     assert loaded.origins["prism.queues[0].ack_seconds"].kind == "environment"
 

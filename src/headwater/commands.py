@@ -35,7 +35,9 @@ class Publish:
     answer: bytes = b""  # sent when the run is durable
     echo: bool = True  # the connection's own subscriptions get it too
     request: object = None  # the codec's own note, for `refuse`
-    once: bool = False  # remember it, so that a repeat is recognised
+    #: Store each message exactly once: the number that the client has given it, which no other
+    #: message of the connection has until it is answered. Empty: repeats are stored like others.
+    once: Sequence[int] = ()
     again: bool = False  # may be a repeat: what was accepted lately is not stored again
 
 

@@ -22,3 +22,6 @@ class QueueSpec:
     ack_seconds: float | None = None  # how long it may hold them; None: as long as it is there
     max_deliveries: int | None = None  # after that many, a message becomes a dead letter
     dead_topic: str = ""
+    #: How long a message waits while nobody consumes the queue, which is then a shared one. None:
+    #: as long as the log has it.
+    backlog_seconds: float | None = None

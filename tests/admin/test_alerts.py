@@ -26,8 +26,9 @@ from headwater.control import call
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.psmb import codec as psmb
+from headwater.queue_spec import QueueSpec
 from headwater.transport.tcp import Bounds, Connections
-from tests.broker.client import Client
+from tests.broker.client import Client, settle
 from tests.console.stand import client_of, console_of
 from tests.e2e.disk import small_disk
 from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, Wire, eventually
@@ -184,6 +185,29 @@ def test_a_disk_that_is_nearly_full_and_then_full(disk: Path) -> None:
         assert wire.publish("t", b"after") == 200
 
 
+def test_a_default_queue_that_nobody_consumes(tmp_path: Path) -> None:
+    name, soon = f"prism/{APP}/default", {"HEADWATER_PRISM_DEFAULT_BACKLOG_AGE": "1s"}
+    with watched(tmp_path / "data", **soon) as (broker, eye):
+        broker.publisher("order/new").messages(b"1", b"2", b"3")
+        for _ in eventually():  # they may go one by one
+            shown = call(broker.data, "queue.show", name=name)
+            if shown["dropped"] == 3:
+                break
+        assert (shown["waiting"], shown["backlog_seconds"]) == (0, 1.0)
+        late = "that nobody consumed in time, since the broker started"
+        for _ in eventually():
+            alert = eye.sees("dropped")
+            if alert["message"] == f"{name} dropped 3 messages {late}":
+                break
+        assert alert["severity"] == "warning"
+        assert f"queue {name}: " in broker.log and "were dropped" in broker.log
+        sample = f'headwater_queue_dropped_total{{protocol="prism",queue="{name}"}} 3.0'
+        with client_of(broker) as client:
+            for _ in eventually():
+                if sample in client.get("/metrics").text.splitlines():
+                    break
+
+
 GIB = 1 << 30
 
 
@@ -221,6 +245,38 @@ class Lazy(Client):
 
 
 Test = Callable[[Broker, Callable[[], list[dict[str, Any]]]], Coroutine[Any, Any, None]]
+#: Counts the messages of queues, and says which alerts there are.
+Look = Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]
+
+
+def with_fresh_alerts(
+    directory: Path,
+    thresholds: Thresholds,
+    test: Callable[[Broker, Look], Coroutine[Any, Any, None]],
+) -> None:
+    async def main() -> None:
+        engine = await EmbeddedEngine.open(directory, LogSettings())
+        broker = Broker(engine)
+
+        async def look() -> list[dict[str, Any]]:
+            queues = QueueHandlers(broker, lambda name: None)
+            await queues.refresh()
+            connections = Connections(Bounds(), broker.join)
+            return Alerts(
+                broker=broker,
+                connections=connections,
+                queues=queues,
+                data=directory,
+                thresholds=thresholds,
+            ).current()
+
+        try:
+            await test(broker, look)
+        finally:
+            broker.close()
+            await engine.close()
+
+    asyncio.run(main())
 
 
 def with_alerts(directory: Path, settings: LogSettings, thresholds: Thresholds, test: Test) -> None:
@@ -296,6 +352,56 @@ def test_since_begins_anew_when_it_comes_back(tmp_path: Path) -> None:
         third.leave()
 
     with_alerts(tmp_path, LogSettings(), replace(QUIET, slow_offsets=2), test)
+
+
+UNCONSUMED = QueueSpec("test/q", (LevelFilter.exact("t"),), backlog_seconds=3600.0)
+
+
+@pytest.mark.parametrize(
+    "thresholds",
+    [
+        replace(QUIET, backlog_messages=3),
+        replace(QUIET, backlog_seconds=0.0),
+    ],
+)
+def test_a_backlog_that_nobody_consumes(tmp_path: Path, thresholds: Thresholds) -> None:
+    async def test(broker: Broker, alerts: Look) -> None:
+        broker.queue(UNCONSUMED)
+        assert await alerts() == []
+        client = Client(broker)
+        client.publish("t", b"1", b"2", b"3")
+        await settle(broker)
+        (alert,) = await alerts()
+        assert (alert["severity"], alert["kind"]) == ("warning", "backlog")
+        assert alert["message"] == "nobody consumes test/q: 3 messages waiting"
+        client.consume(UNCONSUMED)
+        assert await alerts() == []
+        client.leave()  # they are returned, not waiting for their first delivery
+        assert await alerts() == []
+
+    with_fresh_alerts(tmp_path, thresholds, test)
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("messages", "age", "limit", "backlog"),
+    [
+        (0, 9 * DAY, None, False),
+        (1, DAY - 1, None, False),
+        (1, DAY, None, True),
+        (99_999, 60.0, None, False),
+        (100_000, 60.0, None, True),
+        (1, DAY, 7 * DAY, True),
+        (1, 1799.0, 3600.0, False),
+        (1, 1800.0, 3600.0, True),  # half an hour before it is dropped
+    ],
+)
+def test_when_messages_wait_too_long(
+    messages: int, age: float, limit: float | None, backlog: bool
+) -> None:
+    assert Thresholds().is_backlog(messages, age, limit) is backlog
 
 
 def test_a_data_directory_that_is_gone(tmp_path: Path) -> None:

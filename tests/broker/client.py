@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from headwater.broker.broker import Broker
 from headwater.commands import Acknowledge, Command, Consume, Publish, Subscription
 from headwater.errors import Refusal
-from headwater.message import Batch, Headers, Run
+from headwater.message import EXACTLY_ONCE, Batch, Headers, Run
 from headwater.queue_spec import QueueSpec
 from headwater.traffic import Meter
 
@@ -39,11 +39,13 @@ class Client:
         self,
         topic: str,
         *payloads: bytes,
-        once: bool = False,
+        once: Sequence[int] = (),
         again: bool = False,
         headers: Headers = (),
     ) -> None:
-        headers = ((("qos", "2"),) if once else ()) + headers
+        """`once`: the number of each message, which is to be stored exactly once."""
+        if once:
+            headers = (EXACTLY_ONCE, *headers)
         run = Run(topic, list(payloads), protocol="test", publisher="me", headers=headers)
         self.peer.handle(Publish(run, b"OK" * len(payloads), once=once, again=again))
 

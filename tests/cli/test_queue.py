@@ -48,11 +48,14 @@ class SmallBroker:
             "dead": self.dead,
             "position": 123456,
             "oldest": self.oldest,
+            "backlog_seconds": 604800.0,
+            "dropped": 5,
             **others,
         }
 
     def queues(self) -> dict[str, dict[str, Any]]:
         empty = {"waiting": 0, "waiting_is_partial": False, "oldest": None, "dead": 0}
+        empty |= {"backlog_seconds": None, "dropped": 0}
         names = {"prism/shop/[orders]": {}, "prism/shop/": empty, "bmtp/42\x1b": empty}
         return {name: self.queue(name, **others) for name, others in names.items()}
 
@@ -159,6 +162,8 @@ def test_show(broker: SmallBroker) -> None:
         "prefetch": "at most 100",
         "ack seconds": "at most 0.5",
         "deliveries": "no limit",
+        "backlog": "at most 7d unconsumed",
+        "dropped": "5",
         "dead letters": "dead/shop/orders",
     }
     assert [line.split() for line in letters.splitlines()] == [
@@ -172,6 +177,7 @@ def test_show_a_queue_with_little_in_it(broker: SmallBroker) -> None:
     text = output("show", "shop")
     assert "bindings      none\n" in text
     assert "oldest        none\n" in text
+    assert "backlog       no limit\n" in text
     assert text.endswith("dead letters  dead/shop/orders\n")
 
 

@@ -221,23 +221,22 @@ def test_an_acknowledgement_for_a_dead_connection_is_harmless(tmp_path: Path) ->
         run(check)
 
 
+def pub(flags: int, stream: int, body: bytes) -> bytes:
+    return bytes([0x30 | flags, stream]) + len(body).to_bytes(2, "big") + body
+
+
 def test_exactly_once_across_a_kill(tmp_path: Path) -> None:
     """A publisher that had no answer repeats itself, on a new connection to a new broker."""
     with BrokerProcess(tmp_path / "data", toml=ALL_FIVE) as broker:
-        conn = b"\x11BMTP"
         body = b'{"consumer_id":5,"data":"once"}'
-
-        def pub(flags: int, stream: int) -> bytes:
-            return bytes([0x30 | flags, stream]) + len(body).to_bytes(2, "big") + body
-
         wire = broker.wire("bmtp")
-        wire.send(conn + pub(2, 1))
+        wire.send(b"\x11BMTP" + pub(2, 1, body))
         wire.expect(b"\x20\x40\x01")
         broker.kill()
         broker.start()
         wire = broker.wire("bmtp")
-        wire.send(conn + pub(0x8 | 2, 9) + pub(0x8 | 2, 10))
-        wire.expect(b"\x20\x40\x09\x40\x0a")
+        wire.send(b"\x11BMTP" + pub(0x8 | 2, 9, body) + pub(0x8 | 2, 9, body))
+        wire.expect(b"\x20\x40\x09\x40\x09")
 
         async def check() -> None:
             async with bmtp(broker) as client:
@@ -246,6 +245,45 @@ def test_exactly_once_across_a_kill(tmp_path: Path) -> None:
                 await nothing_more(client)
 
         run(check)
+
+
+def test_equal_messages_that_are_sent_again_are_all_stored(shared_broker: BrokerProcess) -> None:
+    """Two devices say the same, and each of them twice. Of one, the broker has had one message."""
+    kitchen, cellar = [
+        b'{"consumer_id":77,"producer_id":"%b","data":"21.5"}' % name
+        for name in (b"kitchen", b"cellar")
+    ]
+    wire = shared_broker.wire("bmtp")
+    wire.send(b"\x11BMTP" + pub(2, 1, kitchen))
+    wire.expect(b"\x20\x40\x01")
+    wire = shared_broker.wire("bmtp")
+    wire.send(b"\x11BMTP" + pub(0x8 | 2, 1, kitchen))
+    wire.expect(b"\x20\x40\x01")  # the answer comes before the next message is sent
+    wire.send(pub(0x8 | 2, 2, kitchen) + pub(0x8 | 2, 3, cellar) + pub(0x8 | 2, 4, cellar))
+    wire.expect(b"\x40\x02\x40\x03\x40\x04")
+    wire.send(pub(2, 5, b'{"consumer_id":77,"producer_id":"last","data":""}'))
+    wire.expect(b"\x40\x05")
+
+    async def check() -> None:
+        async with bmtp(shared_broker) as client, asyncio.timeout(PATIENCE):
+            await client.subscribe("77")
+            said = [dict((await anext(client)).headers)["producer_id"] for _ in range(5)]
+            assert said == ['"kitchen"', '"kitchen"', '"cellar"', '"cellar"', '"last"']
+
+    run(check)
+
+
+def test_a_client_that_repeats_itself_often_is_stored_once(shared_broker: BrokerProcess) -> None:
+    async def check() -> None:
+        async with bmtp(shared_broker, qos=2) as client, bmtp(shared_broker) as reader:
+            await client.publish("78", b"a", b"a", b"b")
+            for _ in range(3):
+                await client.publish("78", b"a", b"a", b"b", again=True)
+            await client.publish("78", b"the end")
+            await reader.subscribe("78")
+            assert await take(reader, 4) == [b"a", b"a", b"b", b"the end"]
+
+    run(check)
 
 
 def test_a_queue_of_its_own_takes_what_it_is_bound_to(tmp_path: Path) -> None:

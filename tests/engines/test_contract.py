@@ -217,6 +217,10 @@ def test_counting_says_what_reading_would(opener: Opener, tmp_path: Path) -> Non
             assert count == sum(len(batch.run) for batch in batches)
             assert counted == engine.watermark
             assert oldest == (batches[0].timestamp if batches else None)
+            part, reached, _ = await engine.count(start, wanted, PATIENCE, start + 20)
+            ends = [batch.part(start, start + 20) for batch in batches if batch.offset < start + 20]
+            assert part == sum(len(batch.run) for batch in ends)
+            assert reached == min(start + 20, engine.watermark)
         assert (await engine.count(0, lambda topic: False, PATIENCE))[0] == 0
         assert (await engine.count(0, wanted, 0))[1] < engine.watermark, "no time, no count"
 

@@ -335,7 +335,8 @@ def test_what_a_client_publishes_arrives(
     assert list(command.run.payloads) == run
     assert command.run.topic == f"bmtp/{channel}"
     assert command.run.headers == {0: (("qos", "0"),), 1: (), 2: (("qos", "2"),)}[qos] + headers
-    assert (command.once, command.again) == (qos == 2, qos == 2 and again)
+    assert bytes(command.once) == (bytes(range(1, len(run) + 1)) if qos == 2 else b"")
+    assert command.again is (qos == 2 and again)
     assert client.room == (255 - len(run) if qos else 255)
     answers = events(client, pieces(command.answer, cut))
     assert answers == [Answered()] * (len(run) if qos else 0)
@@ -601,6 +602,26 @@ def test_the_window_against_a_model(
                 for stream, message in taken.items()
             }
         assert window.room == 255 - len(taken)
+
+
+def test_a_message_that_is_sent_again_and_again_keeps_its_stream() -> None:
+    client = bmtp.BmtpClientSession()
+    bodies = client.bodies("42", [b"a", b"b", b"a"])
+
+    def streams(again: bool) -> bytes:
+        commands = connected().receive(client.publish(bodies, 2, again))
+        return b"".join(bytes(command.once) for command in commands if isinstance(command, Publish))
+
+    assert streams(again=False) == b"\x01\x02\x03"
+    assert streams(again=True) == b"\x04\x05\x06"
+    assert streams(again=True) == b"\x04\x05\x06"  # though they are not answered yet
+    assert client.room == 255 - 6
+    events(client, [pubacks(0, bytes(range(1, 7)))])
+    assert streams(again=True) == b"\x04\x05\x06" and client.room == 255 - 3
+    events(client, [pubacks(0, b"\x04\x05\x06")])
+    for _ in range(85):  # every stream has another message now
+        events(client, [pubacks(0, streams(again=False))])
+    assert not set(b"\x04\x05\x06") & set(streams(again=True))
 
 
 def test_sending_pauses_while_no_stream_is_free() -> None:

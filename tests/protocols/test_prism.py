@@ -231,6 +231,7 @@ def test_the_default_queue_takes_every_key_but_dead_letters() -> None:
     assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (100, 60.0, 16)
     assert spec.shared
     assert not spec.from_start
+    assert spec.backlog_seconds == 7 * 86400
     (wanted,) = spec.filters
     assert wanted.matches("order/new")
     assert not wanted.matches(spec.dead_topic)
@@ -257,6 +258,29 @@ def test_a_queue_can_be_bound(name: str) -> None:
     assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 5.0, 16)
     assert service.queue(APP, "other").prefetch == 100
     assert service.queue("another", "").prefetch == 100
+
+
+def test_how_long_a_message_waits_while_nobody_consumes() -> None:
+    """A limit is for the default queue, which nobody has asked for, and for whoever chooses one."""
+    chosen = [
+        prism.PrismQueue(app, name, prefetch=1, ack_seconds=5.0, max_deliveries=16, backlog_age=age)
+        for app, name, age in (("own", "", 60.0), ("own", "orders", 30.0), ("old", "", None))
+    ]
+    settings = prism.PrismSettings(default_backlog_age=90.0, queues=tuple(chosen))
+    service = prism.PrismService(settings, {})
+    found = {
+        (app, name): service.queue(app, name).backlog_seconds
+        for app in ("own", "old", "new")
+        for name in ("", "orders")
+    }
+    assert found == {
+        ("own", ""): 60.0,
+        ("own", "orders"): 30.0,
+        ("old", ""): None,
+        ("old", "orders"): None,
+        ("new", ""): 90.0,
+        ("new", "orders"): None,
+    }
 
 
 def test_dead_letters_can_be_asked_for_by_name() -> None:

@@ -514,7 +514,8 @@ def _shared(command: Publish | Acknowledge) -> tuple[object, ...]:
     if isinstance(command, Acknowledge):
         return (command.key,)
     run = command.run
-    return run.topic, run.publisher, run.headers, command.echo, command.once, command.again
+    once = bool(command.once)
+    return run.topic, run.publisher, run.headers, command.echo, once, command.again
 
 
 def _joined(one: Publish | Acknowledge, other: Publish | Acknowledge) -> Publish | Acknowledge:
@@ -523,7 +524,8 @@ def _joined(one: Publish | Acknowledge, other: Publish | Acknowledge) -> Publish
         return Acknowledge(one.key, [*one.offsets, *other.offsets])
     assert isinstance(other, Publish)
     run = one.run.like([*one.run.payloads, *other.run.payloads])
-    return Publish(run, one.answer + other.answer, one.echo, None, one.once, one.again)
+    numbers = (*one.once, *other.once)
+    return Publish(run, one.answer + other.answer, one.echo, None, numbers, one.again)
 
 
 def play(vector: Vector, greeting: str, feed: Feed) -> None:

@@ -7,6 +7,8 @@
     reads    the log could not be read for a subscriber or a queue
     slow     subscribers are far behind
     dead     queues have dead letters
+    backlog  messages wait in queues that nobody consumes
+    dropped  queues that nobody consumes have dropped messages
 
 There is at most one of each kind. A publisher that is slowed down is none: it should be.
 """
@@ -39,6 +41,18 @@ class Thresholds:
     gap_seconds: float = 900.0
     #: Who is so many offsets behind is slow.
     slow_offsets: int = 100_000
+    #: A queue that nobody consumes has a backlog with so many messages, or if one waits so long: at
+    #: most half of the time after which the queue drops it.
+    backlog_messages: int = 100_000
+    backlog_seconds: float = 86400.0
+    #: Messages that a queue has dropped are worth an alert for so long.
+    dropped_seconds: float = 86400.0
+
+    def is_backlog(self, messages: int, age: float, limit: float | None) -> bool:
+        """Whether so many messages wait too long for a consumer: the oldest since `age` seconds, in
+        a queue that drops them after `limit`."""
+        patience = self.backlog_seconds if limit is None else min(limit / 2, self.backlog_seconds)
+        return messages >= self.backlog_messages or (messages > 0 and age >= patience)
 
     def is_nearly_full(self, free: int, size: int) -> bool:
         return free < min(self.free_bytes, size * self.free_share)
@@ -108,6 +122,8 @@ class Alerts:
         yield from self._reads()
         yield from self._slow()
         yield from self._dead()
+        yield from self._backlog()
+        yield from self._dropped()
 
     def _is_recent(self, at: float) -> bool:
         return time.time() - at < self._thresholds.gap_seconds
@@ -145,10 +161,44 @@ class Alerts:
     def _dead(self) -> Iterator[Alert]:
         dead = {each["name"]: each["dead"] for each in self._queues.summaries if each["dead"]}
         if dead:
-            names = ", ".join(list(dead)[:NAMED_QUEUES])
-            more = " and others" if len(dead) > NAMED_QUEUES else ""
             letters = _some(sum(dead.values()), "dead letter")
-            yield Alert("warning", "dead", f"{letters} in {names}{more}")
+            yield Alert("warning", "dead", f"{letters} in {_names(dead)}")
+
+    def _backlog(self) -> Iterator[Alert]:
+        waiting = {
+            each["name"]: each["waiting"]
+            for each in self._queues.summaries
+            if self._is_unconsumed(each)
+        }
+        if waiting:
+            messages = _some(sum(waiting.values()), "message")  # or more, if there are very many
+            what = f"nobody consumes {_names(waiting)}: {messages} waiting"
+            yield Alert("warning", "backlog", what)
+
+    def _is_unconsumed(self, queue: Mapping[str, Any]) -> bool:
+        """Those that only exist on disk, such as the queues of an app that was removed, are left
+        out: nobody can be meant to consume them."""
+        if queue["consumers"] or queue["name"] not in self._broker.queues:
+            return False
+        age = 0.0 if queue["oldest"] is None else time.time() - queue["oldest"] / 1e6
+        return self._thresholds.is_backlog(queue["waiting"], age, queue["backlog_seconds"])
+
+    def _dropped(self) -> Iterator[Alert]:
+        since = time.time() - self._thresholds.dropped_seconds
+        dropped = {
+            queue.spec.name: queue.dropped
+            for queue in self._broker.queues.values()
+            if queue.dropped and queue.dropped_at > since
+        }
+        if dropped:
+            messages = _some(sum(dropped.values()), "message")
+            late = "that nobody consumed in time, since the broker started"
+            yield Alert("warning", "dropped", f"{_names(dropped)} dropped {messages} {late}")
+
+
+def _names(queues: Mapping[str, Any]) -> str:
+    more = " and others" if len(queues) > NAMED_QUEUES else ""
+    return ", ".join(list(queues)[:NAMED_QUEUES]) + more
 
 
 def _some(number: int, what: str) -> str:

@@ -163,6 +163,8 @@ class QueueHandlers:
             "dead": await self._dead.count(queue),
             "position": queue.position,
             "oldest": oldest,
+            "backlog_seconds": queue.spec.backlog_seconds,
+            "dropped": queue.dropped,
         }
 
     async def _letters(self, queue: Queue, after: int, most: int) -> AsyncIterator[dict[str, Any]]:

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors
 from headwater.broker.delays import Delays, original
 from headwater.broker.peer import Peer
+from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
-from headwater.broker.repeats import RepeatWindow, is_remembered
+from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Outlet, Subscribe
@@ -55,6 +56,7 @@ class Broker:
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.delays = Delays(self)
+        self._backlogs = Backlogs(self)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -78,16 +80,17 @@ class Broker:
             batches, position = await self.engine.read(position, lambda topic: True, READ_BYTES)
             for batch in batches:
                 if is_remembered(batch.run):
-                    self.repeats.remember(original(batch.run), batch.offset)
+                    self.repeats.remember(keys_of(original(batch.run)), batch.offset, stop)
 
-    def remember(self, run: Run, batch: Batch) -> None:
+    def remember(self, keys: Sequence[int], batch: Batch) -> None:
         """A repeat of these messages is not to be stored."""
-        self.repeats.remember(run, batch.offset)
+        self.repeats.remember(keys, batch.offset, self.engine.watermark)
         self.engine.notes.save_number(LAST_ONCE, batch.timestamp)
 
     def close(self) -> None:
         self.dead.close()
         self.delays.close()
+        self._backlogs.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -141,6 +144,7 @@ class Broker:
         if spec.name not in self.queues:
             self.queues[spec.name] = queue
             queue.begin()
+            self._backlogs.watch(queue)
         return queue
 
     def look_at(self, spec: QueueSpec) -> Queue:

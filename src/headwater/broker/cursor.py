@@ -282,16 +282,17 @@ class Cursor(ABC):
 
     def _count_lost(self) -> None:
         assert self._position is not None
-        if (gap := self._engine.start - self._position) > 0:
+        start = self._engine.start  # read once: the writer's thread may move it on at any time
+        if (gap := start - self._position) > 0:
             self.lost += gap
             self._gaps.add(gap)
             logger.warning(
                 "retention overtook %s: offsets %d to %d are gone",
                 self._described,
                 self._position,
-                self._engine.start - 1,
+                start - 1,
             )
-            self._position = self._engine.start
+            self._position = start
 
     def _wanted(self) -> Wanted:
         """A test for the reader's thread, which must not look into the router."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.cursor import Cursor
+from headwater.broker.repeats import Resent, keys_of
 from headwater.broker.router import OwnedSubscription
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import (
@@ -23,7 +24,6 @@ from headwater.commands import (
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
-from headwater.message import Run
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -56,6 +56,7 @@ class Peer:
         self.name = ""
         self._subscriber: Subscriber | None = None
         self._consumers: dict[tuple[str, str], tuple[Queue, Consumer]] = {}
+        self._resent = Resent(broker.repeats)
         self._sole = False  # it has a name that others cannot have
         self._published = 0  # the end of the last batch it published
         self._left = False
@@ -144,13 +145,14 @@ class Peer:
 
     def _publish(self, command: Publish) -> None:
         exclude = None if command.echo else self._subscriber
-        run = self._without_repeats(command) if command.again else command.run
-        if run is None:
+        keys = self._without_repeats(command) if command.once else []
+        if command.once and not keys:
+            self._repeated(command)
             return
-        batch = self._broker.publish(run, partial(self._settled, command), exclude)
-        self._meter.messages_in += len(run.payloads)
-        if command.once:
-            self._broker.remember(run, batch)
+        batch = self._broker.publish(command.run, partial(self._settled, command), exclude)
+        self._meter.messages_in += len(command.run.payloads)
+        if keys:
+            self._broker.remember(keys, batch)
         self._published = batch.end
         if command.answer:
             self._engine.hurry()
@@ -163,18 +165,24 @@ class Peer:
             if exclude.overcommitted:
                 self._outlet.pause(OWN)
 
-    def _without_repeats(self, command: Publish) -> Run | None:
-        """What was not accepted before. None: all of it was, and the answer follows by itself."""
-        fresh = self._broker.repeats.fresh(command.run)
-        if len(fresh) == len(command.run):
-            return command.run
-        if fresh:
-            return command.run.like(fresh)
-        # What this repeats may not be durable yet, and is somewhere before the end.
+    def _without_repeats(self, command: Publish) -> list[int]:
+        """Take out of a command what was accepted before. The keys of what is left."""
+        keys = keys_of(command.run)
+        if not command.again:
+            self._resent.release(command.once)
+            return keys
+        fresh = self._resent.add(command.once, keys)
+        if len(fresh) < len(keys):
+            payloads = list(command.run.payloads)
+            command.run = command.run.like([payloads[place] for place in fresh])
+        return [keys[place] for place in fresh]
+
+    def _repeated(self, command: Publish) -> None:
+        """Nothing is left to store: the answer follows by itself. What this repeats may not be
+        durable yet, and is somewhere before the end."""
         self._published = self._engine.end
         self._engine.when_durable(self._engine.end, partial(self._settled, command))
         self._engine.hurry()
-        return None
 
     def _relieved(self) -> None:
         self._waiting_for_log = False
@@ -271,6 +279,8 @@ class Peer:
             self._engine.hurry()
 
     def _refuse(self, command: Command, error: Refusal) -> None:
+        if isinstance(command, Publish) and command.once:
+            self._resent.decline(command.once, keys_of(command.run))
         self._in_turn(partial(self._outlet.refuse, command, error))
 
 

@@ -22,6 +22,7 @@ from headwater.cli.output import (
     time_of,
 )
 from headwater.cli.streams import out
+from headwater.units import format_duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -166,11 +167,17 @@ def _about(queue: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "prefetch", _limit(queue["prefetch"])
     yield "ack seconds", _limit(queue["ack_seconds"])
     yield "deliveries", _limit(queue["max_deliveries"])
+    yield "backlog", _backlog(queue["backlog_seconds"])
+    yield "dropped", str(queue["dropped"])
     yield "dead letters", shown(queue["dead_topic"]) or "none"
 
 
 def _limit(value: float | None) -> str:
     return "no limit" if value is None else f"at most {value:g}"
+
+
+def _backlog(seconds: float | None) -> str:
+    return "no limit" if seconds is None else f"at most {format_duration(seconds)} unconsumed"
 
 
 def _print_dead_letters(queue: dict[str, Any]) -> None:

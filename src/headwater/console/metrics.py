@@ -149,6 +149,14 @@ def _queues(queues: list[dict[str, Any]]) -> Iterator[Metric]:
         for each in queues:
             gauge.add_metric([each["protocol"], each["name"]], each[name])
         yield gauge
+    dropped = CounterMetricFamily(
+        "headwater_queue_dropped",
+        "Messages that a queue has dropped because nobody consumed them in time.",
+        labels=["protocol", "queue"],
+    )
+    for each in queues:
+        dropped.add_metric([each["protocol"], each["name"]], each["dropped"])
+    yield dropped
 
 
 def _counters(counters: list[dict[str, Any]]) -> Iterator[Metric]:

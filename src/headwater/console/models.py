@@ -67,7 +67,7 @@ class LogFigures(Model):
 
 class ActiveAlert(Model):
     severity: Literal["warning", "critical"]
-    kind: Literal["log", "state", "disk", "gap", "reads", "slow", "dead"]
+    kind: Literal["log", "state", "disk", "gap", "reads", "slow", "dead", "backlog", "dropped"]
     message: str
     since: Micros = Field(description="when it was first seen")
 
@@ -195,6 +195,10 @@ class QueueFigures(Model):
     dead: int
     position: int
     oldest: Micros | None
+    backlog_seconds: float | None = Field(
+        description="how long a message waits while nobody consumes the queue; null: no limit"
+    )
+    dropped: int = Field(description="messages that waited longer, since the broker started")
 
 
 class QueueDetail(QueueFigures):

@@ -171,10 +171,11 @@ class Engine(Protocol):
         """
 
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float
+        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
     ) -> tuple[int, int, int | None]:
-        """How many durable messages with wanted topics there are from `offset` on, up to which
-        offset they were counted in about so many seconds, and when the oldest came."""
+        """How many durable messages with wanted topics there are from `offset` on (and before
+        `end`), up to which offset they were counted in about so many seconds, and when the oldest
+        came."""
 
     # What follows may be called by any thread, and takes as long as it takes.
 

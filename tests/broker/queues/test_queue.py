@@ -492,45 +492,6 @@ def test_purged_dead_letters_do_not_come_back(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
-def test_repeats_inside_the_window_are_not_stored_but_answered(tmp_path: Path) -> None:
-    async def first(broker: Broker) -> None:
-        client = Client(broker)
-        client.publish("a", b"1", b"2", once=True)
-        client.publish("a", b"2", b"3", once=True, again=True)
-        await settle(broker)
-        assert broker.engine.watermark == 3
-        client.publish("a", b"1", b"2", b"3", once=True, again=True)
-        client.publish("b", b"1", once=True, again=True)  # another topic: no repeat
-        client.publish("a", b"1", once=True)  # says that it is none
-        await settle(broker)
-        assert broker.engine.watermark == 5
-        assert b"".join(client.answers) == b"OK" * 9
-
-    async def after_a_restart(broker: Broker) -> None:
-        client = Client(broker)
-        client.publish("a", b"3", b"4", once=True, again=True)
-        await settle(broker)
-        assert broker.engine.watermark == 6
-        assert b"".join(client.answers) == b"OKOK"
-
-    run(tmp_path, first, after_a_restart)
-
-
-def test_repeats_outside_the_window_are_stored(tmp_path: Path) -> None:
-    async def check() -> None:
-        async with broker_on(tmp_path, repeat_seconds=0.1) as broker:
-            client = Client(broker)
-            client.publish("a", b"1", once=True)
-            await settle(broker)
-            repeat = Run("a", [b"1"], protocol="test", publisher="me")
-            await until(lambda: bool(broker.repeats.fresh(repeat)))  # forgotten by now
-            client.publish("a", b"1", once=True, again=True)
-            await settle(broker)
-            assert broker.engine.watermark == 2
-
-    asyncio.run(check())
-
-
 def test_a_name_is_one_connections_until_it_leaves(tmp_path: Path) -> None:
     from headwater.commands import Identify
     from headwater.errors import Code

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError
+from headwater.pipeline.audit.batches import BACKFILL
 from headwater.pipeline.care.retention import expire
-from headwater.pipeline.care.upkeep import keep
+from headwater.pipeline.care.upkeep import compact, keep
 from headwater.pipeline.repair.backfill import backfill
 from headwater.pipeline.run import runner as running
 from headwater.pipeline.run.check import check
@@ -192,6 +193,30 @@ def test_tables_are_rebuilt_and_filled(workbench: Workbench) -> None:
     assert workbench.column("offset") == list(range(20))
     with pytest.raises(HeadwaterError, match="there is no table nothing"):
         Runner(workbench.project, spark, once=True).run(["nothing"])
+
+
+def test_a_killed_backfill_gets_its_audit_row_from_the_next_one(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = workbench.spark
+    workbench.define()
+    workbench.stand.append("a", *numbered(0, 20))
+    workbench.run()
+    workbench.table().delta().delete("offset BETWEEN 5 AND 9")
+    with monkeypatch.context() as killed:
+        killed.setattr("headwater.pipeline.repair.backfill.audit", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            backfill(workbench.project, spark, "bronze", None, None)
+    assert workbench.column("offset") == list(range(20))
+    compact(workbench.table())
+    for _ in range(2):
+        assert backfill(workbench.project, spark, "bronze", None, None).rows == 0
+        rows = [row for row in workbench.rows("audit") if row["query"].startswith(BACKFILL)]
+        assert [(row["first"], row["last"], row["rows"]) for row in rows] == [(5, 9, 5)]
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_two_cannot_run_at_once(workbench: Workbench) -> None:

@@ -49,6 +49,16 @@ def test_a_batch_is_written_once(spark: SparkSession, table: Table) -> None:
     assert table.frame(spark).count() == 30
 
 
+def test_a_batch_without_offsets_has_none_of_an_earlier_one(
+    spark: SparkSession, table: Table
+) -> None:
+    table.append(numbers(spark, 0, 10, colour="'red'"), "q", 0)
+    for repeated in (False, True):
+        written = table.append(spark.sql("SELECT 'blue' AS colour"), "q", 1)
+        assert written.repeated is repeated
+        assert (written.rows, written.first, written.last) == (1, None, None)
+
+
 def test_an_empty_batch_only_makes_the_table(spark: SparkSession, table: Table) -> None:
     assert table.append(numbers(spark, 0, 0), "q", 0).rows == 0
     assert table.exists and table.frame(spark).count() == 0  # there to be looked at
@@ -144,7 +154,8 @@ def test_upsert_replaces_rows_with_the_same_keys(spark: SparkSession, table: Tab
     table.upsert(batch(("a", 1), ("b", 1), (None, 1)), ["key"], "q", 0)
     written = table.upsert(batch(("b", 2), ("c", 2), (None, 2), ("c", 3)), ["key"], "q", 1)
     assert (written.rows, written.repeated) == (3, False)
-    assert table.upsert(batch(("a", 9)), ["key"], "q", 1).repeated
+    again = table.upsert(batch(("a", 9)), ["key"], "q", 1)
+    assert (again.rows, again.repeated) == (3, True)
     found = {row.key: row["count"] for row in table.frame(spark).collect()}
     assert found == {"a": 1, "b": 2, "c": 3, None: 2}
 

@@ -23,34 +23,37 @@ ORDERS = "topics: orders/.*\nkey: [id]\nfields: {id: {type: long, required: true
 class Batch:
     """A micro-batch: each `collect` runs its tasks, as that of a DataFrame does."""
 
-    def __init__(self, reader: Any, end: int) -> None:
-        self._reader, self._end = reader, end
+    def __init__(self, reader: Any, start: int, end: int) -> None:
+        self._reader, self._start, self._end = reader, {"offset": start}, {"offset": end}
 
     def collect(self) -> list[dict[str, Any]]:
         return [
             row
-            for partition in self._reader.partitions({"offset": 0}, {"offset": self._end})
+            for partition in self._reader.partitions(self._start, self._end)
             for batch in self._reader.read(partition)
             for row in batch.to_pylist()
         ]
 
 
 class Log:
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._port = broker.ports["flight"]
-        self._client = Client(self._port)
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._client = Client(port)
+        self._sequence = 0
 
     def append(self, *messages: tuple[str, bytes]) -> None:
-        self._client.put(rows(*messages), do="append", producer="tests", sequence=1)
+        self._sequence += 1
+        sequence = self._sequence
+        self._client.put(rows(*messages), do="append", producer="tests", sequence=sequence)
 
-    def batch(self, source: Any, **options: str) -> Any:
+    def batch(self, source: Any, start: int = 0, **options: str) -> Any:
         reading = {
-            "servers": f"127.0.0.1:{self._port}",
+            "servers": f"127.0.0.1:{self.port}",
             "subscribePattern": ".*",
             "includeHeaders": "true",
         }
         reader = source(reading | options).streamReader(StructType())
-        return Batch(reader, self._client.act("log")["end"])
+        return Batch(reader, start, self._client.act("log")["end"])
 
     def close(self) -> None:
         self._client.close()
@@ -59,7 +62,7 @@ class Log:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     with BrokerProcess(tmp_path / "data") as broker:
-        made = Log(broker)
+        made = Log(broker.ports["flight"])
         yield made
         made.close()
 
@@ -107,7 +110,7 @@ def test_new_fields_are_reported_before_any_file(log: Log, tmp_path: Path) -> No
     log.append(("orders/a", b'{"id": 1, "shop": "north"}'), ("orders/a", b'{"id": 2}'))
     contract, tables = parse(ORDERS, Path("orders.yml")), tmp_path / "tables"
     options = ContractTables.options([contract], tmp_path / "state")
-    batch = log.batch(ContractFileSource, tables=str(tables), **options)
+    batch = log.batch(ContractFileSource, 0, tables=str(tables), **options)
     first = collect(batch)
     assert first.new_fields == [("silver_orders", '[["shop", "string"]]')] and not first.files
     ContractTables([contract], tmp_path / "state").learn(first.new_fields)

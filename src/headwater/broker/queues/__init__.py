@@ -21,6 +21,9 @@ The way of a message that nobody acknowledges, along the files:
 5. `redrive` publishes dead letters to their original topics, where the queue finds them like any
    other message; `purge` deletes them from the queue. Both move a position on.
 
+A message that waits too long in a queue that nobody consumes is dropped (backlog.py), where the
+queue has a limit.
+
 A queue owns its feeds and consumers, and calls go one way: queue, feed, consumer, outlet. The way
 back is what they return. Only the log can set a feed in motion without the queue, so a feed is
 handed one function, by which it reports what it gave to whom.

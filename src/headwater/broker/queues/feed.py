@@ -64,6 +64,12 @@ class Feed(Cursor):
                 self._router.remove(subscription)
             self.subscriptions.clear()
 
+    def skip_to(self, offset: int) -> int:
+        """Pass over what waits, while there is no consumer. Returns where it was."""
+        self._count_lost()  # that is not what is passed over here
+        before, self._position = self.position, offset
+        return before
+
     def pump(self) -> None:
         """What has to be repeated goes first."""
         while self.returned and not self._closed and self._has_room():

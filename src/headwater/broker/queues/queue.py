@@ -11,6 +11,7 @@ the dead letters. Messages that wait are in the log.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -54,6 +55,9 @@ class Queue:
         self._timer: asyncio.TimerHandle | None = None
         self.deliveries = 0
         self.acknowledged = 0
+        #: Messages that waited too long while nobody consumed the queue, since the broker started.
+        self.dropped = 0
+        self.dropped_at = 0.0  # when the last of them were dropped, in seconds since 1970
         (self._shared.returned if self._shared else self._returned).add(left)
 
     def begin(self) -> None:
@@ -129,6 +133,19 @@ class Queue:
     def rewind(self, end: int) -> None:
         for feed in self._all_feeds():
             feed.rewind(end)
+
+    def skip_to(self, offset: int) -> int | None:
+        """Pass over what waits before an offset, unless someone consumes the queue. Returns where
+        it was; None if nothing has changed."""
+        if self._shared is None or self._feeds or self._shared.position >= offset:
+            return None
+        before = self._shared.skip_to(offset)
+        self._changed()
+        return before
+
+    def note_dropped(self, count: int) -> None:
+        self.dropped += count
+        self.dropped_at = time.time()
 
     def settled(self, offsets: Iterable[int]) -> None:
         """Dead letters are where they belong."""

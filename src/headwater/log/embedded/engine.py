@@ -351,10 +351,11 @@ class EmbeddedEngine:
         )
 
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float
+        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
     ) -> tuple[int, int, int | None]:
+        stop = self._watermark if end is None else min(end, self._watermark)
         return await self._loop.run_in_executor(
-            self._readers, self._store.count, offset, self._watermark, wanted, seconds
+            self._readers, self._store.count, offset, stop, wanted, seconds
         )
 
     def _retain(self) -> None:

@@ -1,13 +1,16 @@
 """Backfill: a range of the log, read again into a table that lacks some of it.
 
 The definition of the table is run once more, in batch and over the range only. Rows whose offset
-the table has already are left out, so it can be repeated without harm. A definition that keeps
-state from record to record cannot be run on a part of the log; such a table is rebuilt instead.
+the table has already are left out, so it can be repeated without harm: one that was killed before
+its row was in the audit table gets that row from the next one. A definition that keeps state from
+record to record cannot be run on a part of the log; such a table is rebuilt instead.
 """
 
+import json
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -18,6 +21,7 @@ from headwater.pipeline.care.retention import kept_from
 from headwater.pipeline.contracts.source import NAME as CONTRACTS
 from headwater.pipeline.definitions.graph import Node, OutputKind
 from headwater.pipeline.definitions.names import Names
+from headwater.pipeline.project import intents
 from headwater.pipeline.project.paths import AUDIT, OFFSETS
 from headwater.pipeline.project.project import Project
 from headwater.pipeline.publish import broker_of
@@ -64,7 +68,8 @@ def backfill(
         if low >= high:
             raise HeadwaterError(f"there is nothing to read: the log has {log.start} to {log.end}")
         rows = _rows(node, names, spark, low, high)
-        return BackfillResult(low, high, _fill(store.table(name), store.table(AUDIT), node, rows))
+        filling = _Filling(store.table(name), store.table(AUDIT), project.state)
+        return BackfillResult(low, high, filling.add(node, rows))
 
 
 def _offset(written: str, broker: FlightClient) -> int:
@@ -80,20 +85,41 @@ def _offset(written: str, broker: FlightClient) -> int:
     return broker.offset_at(int(moment.timestamp() * 1000))
 
 
-def _fill(table: Table, audits: Table, node: Node, rows: DataFrame) -> int:
-    column = next((name for name in OFFSETS if name in rows.columns), None)
-    if column is None or node.keys:
-        raise HeadwaterError(
-            f"rows of {node.name} do not say which record they came from: rebuild it with "
-            f"`headwater pipeline run --full-refresh {node.name}`"
-        )
-    if table.exists:
-        rows = rows.join(table.frame(rows.sparkSession).select(column), column, "left_anti")
-    query = f"backfill-{uuid.uuid4()}"
-    written = table.append(rows.select(*rows.columns), query, 0, node.partition_by)
-    if written.rows:
-        audit(audits, query, node.name, 0, [(written.first, written.last, written.rows)])
-    return written.rows
+class _Filling:
+    """Adds rows to a table and a row about them to the audit table, once, whoever is killed."""
+
+    def __init__(self, table: Table, audits: Table, state: Path) -> None:
+        self._table, self._audits = table, audits
+        self._begun = state / f"backfill-{table.name}.json"
+
+    def add(self, node: Node, rows: DataFrame) -> int:
+        """Add those rows whose offset the table lacks; returns how many."""
+        column = next((name for name in OFFSETS if name in rows.columns), None)
+        if column is None or node.keys:
+            raise HeadwaterError(
+                f"rows of {node.name} do not say which record they came from: rebuild it with "
+                f"`headwater pipeline run --full-refresh {node.name}`"
+            )
+        self._audit()
+        if self._table.exists:
+            there = self._table.frame(rows.sparkSession).select(column)
+            rows = rows.join(there, column, "left_anti")
+        query = f"backfill-{uuid.uuid4()}"
+        intents.write(self._begun, {"query": query})
+        written = self._table.append(rows.select(*rows.columns), query, 0, node.partition_by)
+        self._audit()
+        return written.rows
+
+    def _audit(self) -> None:
+        """Note what the backfill that was begun has brought into the table."""
+        if not self._begun.exists():
+            return
+        query = json.loads(self._begun.read_text())["query"]
+        written = self._table.committed(query, 0)
+        if written.rows:
+            noted = [(written.first, written.last, written.rows)]
+            audit(self._audits, query, self._table.name, 0, noted)
+        self._begun.unlink()
 
 
 def _rows(node: Node, names: Names, spark: SparkSession, start: int, end: int) -> DataFrame:

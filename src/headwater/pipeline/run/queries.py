@@ -144,7 +144,7 @@ class Query:
             return writer.format(node.output.format).options(**node.output.options)
         if self._store.ours:
             mode = "update" if any(each.keys for each in self.plan.nodes) else "append"
-            return writer.outputMode(mode).foreachBatch(self._write)
+            return writer.outputMode(mode).foreachBatch(self.write_batch)
         if node.keys:
             raise HeadwaterError(
                 f"the table {node.name} has keys, which need headwater.format to be delta-rs"
@@ -156,7 +156,8 @@ class Query:
 
     # Micro-batches
 
-    def _write(self, batch: "DataFrame", number: int) -> None:
+    def write_batch(self, batch: "DataFrame", number: int) -> None:
+        """Spark calls this for each micro-batch, and again for one that was not finished."""
         try:
             identity = query_id(self.checkpoint)
             (node, *_) = self.plan.nodes

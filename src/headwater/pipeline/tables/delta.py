@@ -9,10 +9,11 @@ A batch is added exactly once:
 1. A batch that is not newer than the last one of its query is in the table already.
 2. Tasks write Parquet files to a staging directory of this attempt.
 3. The driver moves the files to their place in the table, where no reader looks for them yet.
-4. One commit names all files, together with the query and the batch.
+4. One commit names all files, together with the query, the batch, and what the batch consists of.
 
 A driver that is killed before 4 leaves files that nobody reads; upkeep removes them. One that is
-killed after 4 repeats the batch, which ends at 1. Every tool that reads Delta reads these tables.
+killed after 4 repeats the batch, which ends at 1: the result is the one that the commit has noted.
+Every tool that reads Delta reads these tables.
 """
 
 import shutil
@@ -20,7 +21,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,6 +65,11 @@ _SETTINGS = {
     "spark.sql.optimizer.plannedWrite.enabled": "false",
 }
 _COMMIT_TRIES = 10
+#: What the commit of a batch notes of its result. Each is a transaction beside that of the query:
+#: Delta keeps the last value of each when files are compacted and old versions are forgotten.
+_NOTED = ("rows", "first", "last")
+#: The value of what is not known. It replaces that of the batch before; offsets are not negative.
+_UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class CommitResult:
 
     @classmethod
     def of_committed(cls, files: Sequence[TableFile]) -> "CommitResult":
-        """The result of a batch whose files were in the table already."""
+        """The result of a batch whose files were in the table already, by these files."""
 
         def known(bound: str) -> list[int]:
             values = (each.stats[bound].get(name) for each in files for name in OFFSETS)
@@ -109,13 +115,13 @@ class CommitResult:
         )
 
     @classmethod
-    def of_rows(cls, rows: Any, files: int) -> "CommitResult":
+    def of_rows(cls, rows: Any) -> "CommitResult":
         """The result of committing a pyarrow.Table."""
         name = next((each for each in OFFSETS if each in rows.column_names), None)
         bounds = {"min": None, "max": None}
         if name is not None:
             bounds = pc.min_max(rows.column(name)).as_py()
-        return cls(len(rows), rows.nbytes, files, False, bounds["min"], bounds["max"])
+        return cls(len(rows), rows.nbytes, first=bounds["min"], last=bounds["max"])
 
 
 class Table(StoredTable):
@@ -126,7 +132,7 @@ class Table(StoredTable):
     ) -> CommitResult:
         """Add the rows of a batch, once. Columns that the table lacks are added to it."""
         if self._has(query, batch):
-            return self._repeated(query, batch)
+            return self.committed(query, batch)
         with self._staged(frame, partition_by) as staged:
             return self._added(staged, frame.schema, query, batch, partition_by)
 
@@ -135,7 +141,7 @@ class Table(StoredTable):
     ) -> CommitResult:
         """Add a batch whose rows are in files already, once. The files move into the table."""
         if self._has(query, batch):
-            return self._repeated(query, batch)
+            return self.committed(query, batch)
         return self._added(addition.files, addition.schema, query, batch, partition_by)
 
     def _added(
@@ -150,10 +156,11 @@ class Table(StoredTable):
             return CommitResult()
         with lock_of(self.path):
             self._prepare(schema, partition_by)
+            result = CommitResult.of_staged(staged)
             if staged:  # a batch without rows still makes the table, for those who read it
                 adds = self._move(staged, _label(query, batch))
-                self._commit(adds, "append", _once(query, batch))
-        return CommitResult.of_staged(staged)
+                self._commit(adds, "append", _once(query, batch, result))
+        return result
 
     def append_arrow(self, rows: Any, query: str, batch: int) -> CommitResult:
         """Add a batch of a few rows (a pyarrow.Table), once."""
@@ -170,7 +177,7 @@ class Table(StoredTable):
                     commit_properties=_once(query, batch),
                 )
             )
-        return CommitResult.of_rows(rows, files=1)
+        return replace(CommitResult.of_rows(rows), files=1)
 
     def upsert(
         self, frame: "DataFrame", keys: Sequence[str], query: str, batch: int
@@ -178,7 +185,7 @@ class Table(StoredTable):
         """Replace the rows that have the keys of new ones, and add the others. For tables of modest
         size: the rows of the batch come to the driver."""
         if self._has(query, batch):
-            return CommitResult(repeated=True)
+            return self.committed(query, batch)
         rows = _last_of_each(frame.toArrow(), keys)
         if not len(rows) and self.exists:
             return CommitResult()
@@ -187,15 +194,16 @@ class Table(StoredTable):
             self._prepare(frame.schema, ())
             if not len(rows):
                 return CommitResult()
+            result = CommitResult.of_rows(rows)
 
             def merge() -> dict[str, Any]:
                 merger = self.delta().merge(
-                    rows, same, "s", "t", commit_properties=_once(query, batch)
+                    rows, same, "s", "t", commit_properties=_once(query, batch, result)
                 )
                 return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
             files = with_retries(merge)["num_target_files_added"]
-        return CommitResult.of_rows(rows, files)
+        return replace(result, files=files)
 
     def overwrite(self, frame: "DataFrame", partition_by: Sequence[str] = ()) -> CommitResult:
         """Replace all rows, and the columns if they are others now, in one step."""
@@ -213,18 +221,25 @@ class Table(StoredTable):
         self._known = None
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def committed(self, query: str, batch: int) -> CommitResult:
+        """The result of a batch that is in the table, for the row that the audit may lack after a
+        kill. No rows if it is not the query's last batch: the next one begins after that row."""
+        if batch != self.last_batch(query):
+            return CommitResult(repeated=True)
+        rows, first, last = (self.last_batch(f"{query}/{name}") for name in _NOTED)
+        if rows is not None:
+            first, last = (None if each == _UNKNOWN else each for each in (first, last))
+            return CommitResult(rows, repeated=True, first=first, last=last)
+        # The commit was made by a version that noted no result.
+        label = _label(query, batch)
+        files = [each for each in self.files() if each.path.name.startswith(label)]
+        return CommitResult.of_committed(files)
+
     # Inside
 
     def _has(self, query: str, batch: int) -> bool:
         last = self.last_batch(query)
         return last is not None and batch <= last
-
-    def _repeated(self, query: str, batch: int) -> CommitResult:
-        """The result of a batch that is in the table, from those of its files that upkeep has not
-        compacted."""
-        label = _label(query, batch)
-        files = [each for each in self.files() if each.path.name.startswith(label)]
-        return CommitResult.of_committed(files)
 
     @contextmanager
     def _staged(
@@ -319,8 +334,13 @@ def lock_of(path: Path) -> threading.RLock:
     return _locks.setdefault(path, threading.RLock())
 
 
-def _once(query: str, batch: int) -> CommitProperties:
-    return CommitProperties(app_transactions=[Transaction(query, batch)])
+def _once(query: str, batch: int, result: CommitResult | None = None) -> CommitProperties:
+    """The notes of a commit: which batch it is, and its result where it may be asked for again."""
+    notes = [Transaction(query, batch)]
+    for name in _NOTED if result is not None else ():
+        value = getattr(result, name)
+        notes.append(Transaction(f"{query}/{name}", _UNKNOWN if value is None else value))
+    return CommitProperties(app_transactions=notes)
 
 
 def _label(query: str, batch: int) -> str:

@@ -92,6 +92,7 @@ class BmtpClientSession(ClientSession):
         self._freed = freed
         self._intake = Intake()
         self._window = Window()
+        self._resent: dict[int, bytes] = {}  # by stream id: what was sent again
         self._ended = False
 
     @property
@@ -130,7 +131,29 @@ class BmtpClientSession(ClientSession):
         pubs = encode_pubs(first, bodies, header_size(first, self._dialect))
         if not qos or not bodies:
             return pubs
-        return with_streams(pubs, first, self._window.take(_MINE, range(len(bodies))))
+        streams = self._streams_again(bodies) if again else self._streams(bodies)
+        return with_streams(pubs, first, streams)
+
+    def _streams(self, bodies: Sequence[bytes]) -> bytes:
+        """A stream id for each of these messages, which are new."""
+        streams = self._window.take(_MINE, range(len(bodies)))
+        if self._resent:
+            for stream in streams:
+                self._resent.pop(stream, None)
+        return streams
+
+    def _streams_again(self, bodies: Sequence[bytes]) -> bytes:
+        """A message that this connection has sent again before keeps its stream id: under another
+        one it would be another message."""
+        known: dict[bytes, list[int]] = {}
+        for stream, body in self._resent.items():
+            known.setdefault(body, []).append(stream)
+        kept = [known[body].pop(0) if known.get(body) else 0 for body in bodies]
+        self._window.take_these(_MINE, bytes(filter(None, kept)))
+        taken = iter(self._window.take(_MINE, range(kept.count(0))))
+        streams = bytes(stream or next(taken) for stream in kept)
+        self._resent.update(zip(streams, bodies, strict=True))
+        return streams
 
     def receive(self, data: bytes) -> Iterator[Event]:
         data = self._intake.take(data)

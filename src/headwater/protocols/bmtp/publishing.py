@@ -190,7 +190,8 @@ class Publishing:
         )
         if not qos:
             return (Publish(run),)
-        once, again = qos == 2, qos == 2 and bool(first & DUP)
+        once = streams if qos == 2 else b""
+        again = qos == 2 and bool(first & DUP)
         return (Publish(run, pubacks(DONE, streams), True, streams, once, again),)
 
     def _sender(self, origin: EnvelopeOrigin) -> Sender | Refusal:

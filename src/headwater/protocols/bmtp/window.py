@@ -29,6 +29,12 @@ class Window:
         self._taken.update(zip(streams, [(key, offset) for offset in offsets], strict=True))
         return streams
 
+    def take_these(self, key: Key, streams: bytes) -> None:
+        """Take these stream ids, as far as they are free."""
+        free = [stream for stream in streams if stream in self._free]
+        self._free = self._free.translate(None, bytes(free))
+        self._taken.update(dict.fromkeys(free, (key, 0)))
+
     def release(self, streams: bytes, acknowledged: dict[Key, list[int]]) -> None:
         """Free these stream ids, and add the offsets of their messages to `acknowledged`."""
         freed = bytearray()

@@ -6,7 +6,7 @@ from headwater.filters import Filter, LevelFilter
 from headwater.protocols.base import Service, ServiceCounter, Terms
 from headwater.protocols.prism.names import filter_of, level, topic_of, unlevel
 from headwater.protocols.prism.server import PrismSession
-from headwater.protocols.prism.settings import DEFAULT_QUEUE, PrismSettings
+from headwater.protocols.prism.settings import DEFAULT_QUEUE, PrismQueue, PrismSettings
 from headwater.protocols.prism.wire import NAME
 from headwater.queue_spec import DEAD, QueueSpec
 
@@ -38,7 +38,15 @@ class PrismService(Service):
             ack_seconds=limits.ack_seconds,
             max_deliveries=limits.max_deliveries,
             dead_topic=f"{DEAD}/{place}",
+            backlog_seconds=self._backlog_seconds(name, chosen),
         )
+
+    def _backlog_seconds(self, name: str, chosen: PrismQueue | None) -> float | None:
+        """The default queue is there from the start and takes every key, so it collects all that is
+        published, also where nobody will ever consume it. Others are asked for by someone."""
+        if chosen is not None:
+            return chosen.backlog_age
+        return self.settings.default_backlog_age if name == DEFAULT_QUEUE else None
 
     def queue_spec(self, name: str) -> QueueSpec | None:
         parts = name.split("/")

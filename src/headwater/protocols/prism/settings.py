@@ -9,6 +9,7 @@ from headwater.protocols.entry import Complaint
 _PREFETCH = units.whole_number(1, 65535)
 _ACK_SECONDS = units.number(0.1, 7 * 86400)
 _MAX_DELIVERIES = units.whole_number(1, 1_000_000)
+_BACKLOG_AGE = units.or_off(units.duration("1s", "36500d"))
 
 #: What the queue of an empty name is called. Asking for it by this name is the same.
 DEFAULT_QUEUE = "default"
@@ -42,6 +43,11 @@ class PrismQueue:
     max_deliveries: int = inherited(
         _MAX_DELIVERIES, "prism.max_deliveries", "The same as there, for this queue."
     )
+    backlog_age: float | None = setting(
+        _BACKLOG_AGE,
+        "off",
+        "How long a message waits while nobody consumes the queue, before the queue drops it.",
+    )
 
 
 @table
@@ -68,6 +74,12 @@ class PrismSettings:
         _MAX_DELIVERIES,
         16,
         "How often a message is delivered before it goes to the dead letters of its queue.",
+    )
+    default_backlog_age: float | None = setting(
+        _BACKLOG_AGE,
+        "7d",
+        "How long a message waits in the default queue of an app while nobody consumes it, before "
+        "the queue drops it. It holds for those that `prism.queues` does not name.",
     )
     apps: tuple[PrismApp, ...] = array(
         PrismApp, "Apps that may connect, besides those that were made with `headwater app add`."

@@ -13,7 +13,9 @@ const UNITS = {
 
 // The page that shows the cause of a kind of alert.
 const REMEDIES = {
+  backlog: "/queues?sort=-waiting",
   dead: "/queues?sort=-dead",
+  dropped: "/queues?sort=-waiting",
   gap: "/subscriptions?sort=-lag",
   slow: "/connections?sort=-lag",
 };

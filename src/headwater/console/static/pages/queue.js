@@ -66,6 +66,8 @@ const figures = (item) =>
     ["Oldest", format.age(item.oldest)],
     ["Consumers", item.consumers ? format.number(item.consumers) : "none"],
     ["Dead letters", format.number(item.dead)],
+    ["Backlog limit", item.backlog_seconds == null ? "none" : format.duration(item.backlog_seconds)],
+    ["Dropped", format.number(item.dropped)],
   ]);
 
 function deadLetters({ dead, busy }, redrive, purge) {

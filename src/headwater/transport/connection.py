@@ -105,10 +105,7 @@ class Connection(asyncio.Protocol):
             if self._closing:
                 return
         if self.session.successor is not None:
-            self.session, rest = self.session.successor
-            self.meter.bytes_in -= len(rest)  # they are counted when they are read
-            self._begin()
-            self.data_received(rest)
+            self._hand_over()
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now
@@ -136,6 +133,23 @@ class Connection(asyncio.Protocol):
         if greeting := self.session.greet():
             self.meter.bytes_out += len(greeting)
             self.transport.write(greeting)
+        if self.session.silent_after is not None:
+            self._host.clock.later(self.session.silent_after, self._silent)
+
+    def _hand_over(self) -> None:
+        assert self.session.successor is not None
+        self.session, rest = self.session.successor
+        self.meter.bytes_in -= len(rest)  # they are counted when they are read
+        self._begin()
+        if rest:
+            self.data_received(rest)
+
+    def _silent(self) -> None:
+        if self._closing:
+            return
+        self.session.silent()
+        if self.session.successor is not None:
+            self._hand_over()
 
     # The broker calls these
 

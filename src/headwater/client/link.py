@@ -122,9 +122,13 @@ class Link(asyncio.Protocol):
             self._transport.write(farewell)
             self._transport.close()
 
-    async def greeted(self) -> None:
-        """Wait for the broker's greeting (while introducing ourselves)."""
+    async def greeted(self, hello: bytes = b"") -> None:
+        """Say hello, if it is ours to begin, and wait for the broker's greeting (while introducing
+        ourselves)."""
+        if self._transport is None:
+            raise Disconnected("the connection was lost")
         assert self._greeted is not None
+        self._transport.write(hello)
         await self._greeted
 
     async def send(self, data: bytes, answers: int = 0) -> None:

@@ -420,6 +420,12 @@ def test_a_connection_is_established_by_its_handshake() -> None:
     assert session.idle_after is None
 
 
+def test_what_a_client_calls_itself_is_text_whatever_it_sends() -> None:
+    session = SERVICE.session(TERMS)
+    list(session.receive(handshake(client()).replace(b": test", b": \xc4\xe3")))
+    assert session.user_agent == "\N{REPLACEMENT CHARACTER}" * 2
+
+
 def test_nothing_comes_without_a_queue() -> None:
     assert opened().encode(Batch(0, 0, Run("a", [b"1"], protocol="psmb")), ()) == []
 

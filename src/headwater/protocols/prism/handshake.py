@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from headwater.protocols.base import Terms
 from headwater.protocols.prism import PATHS
-from headwater.protocols.prism.signature import sign
+from headwater.protocols.prism.signature import as_sent, sign
 from headwater.protocols.websocket import HttpRefusal, Request
 
 _MOST_DIGITS = 15  # of a time; more would not be one
@@ -65,4 +65,4 @@ def _first_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+    return hmac.compare_digest(as_sent(one), as_sent(other))

@@ -79,7 +79,7 @@ def test_defaults() -> None:
     assert config.protocols["bmtp"] == BmtpSettings(
         "document", "json", "broadcast", 60.0, 120.0, {}
     )
-    assert config.protocols["prism"] == PrismSettings(False, 300.0, 100, 60.0, 16, (), ())
+    assert config.protocols["prism"] == PrismSettings(False, 300.0, 1, 60.0, 16, (), ())
     assert config.protocols["crystal"].secret_key is None
     assert loaded.file is None
     assert loaded.warnings == ()

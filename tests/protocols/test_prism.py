@@ -228,7 +228,7 @@ def test_the_default_queue_takes_every_key_but_dead_letters() -> None:
     spec = SERVICE.queue(APP, "")
     assert spec == SERVICE.queue(APP, "default")
     assert (spec.name, spec.dead_topic) == (f"prism/{APP}/default", f"dead/{APP}/default")
-    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (100, 60.0, 16)
+    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 60.0, 16)
     assert spec.shared
     assert not spec.from_start
     (wanted,) = spec.filters
@@ -244,7 +244,7 @@ def test_a_named_queue_takes_the_key_of_its_name() -> None:
 
 def with_queue(name: str, *bindings: str) -> prism.PrismService:
     """Of the app, with limits of its own."""
-    queue = prism.PrismQueue(APP, name, bindings, prefetch=1, ack_seconds=5.0, max_deliveries=16)
+    queue = prism.PrismQueue(APP, name, bindings, prefetch=7, ack_seconds=5.0, max_deliveries=16)
     return prism.PrismService(prism.PrismSettings(queues=(queue,)), {})
 
 
@@ -254,9 +254,9 @@ def test_a_queue_can_be_bound(name: str) -> None:
     spec = service.queue(APP, "")
     assert [each.text for each in spec.filters] == ["order/#", "*/new"]
     assert all(isinstance(each, BindingFilter) for each in spec.filters)
-    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 5.0, 16)
-    assert service.queue(APP, "other").prefetch == 100
-    assert service.queue("another", "").prefetch == 100
+    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (7, 5.0, 16)
+    assert service.queue(APP, "other").prefetch == 1
+    assert service.queue("another", "").prefetch == 1
 
 
 def test_dead_letters_can_be_asked_for_by_name() -> None:

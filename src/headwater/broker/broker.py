@@ -21,7 +21,7 @@ from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import RepeatWindow, is_remembered
 from headwater.broker.router import DELAYED, OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
-from headwater.commands import Outlet, Subscribe
+from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine, Settled
 from headwater.message import Batch, Run
@@ -148,13 +148,11 @@ class Broker:
         `spec` is not that of the queue, unless a consumer comes with the same."""
         return self.queues.get(spec.name) or Queue(self, spec, self.dead.bury)
 
-    def consume(
-        self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet
-    ) -> tuple[Queue, Consumer]:
+    def consume(self, command: Consume, outlet: Outlet) -> tuple[Queue, Consumer]:
         """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
-        queue = self.queue(spec)
-        return queue, queue.add(key, outlet)
+        queue = self.queue(command.queue)
+        return queue, queue.add(command.key, outlet, command.prefetch)
 
     def abandon(self, queue: Queue, consumer: Consumer) -> None:
         self._consumers -= 1

@@ -17,6 +17,7 @@ from headwater.broker.delays import Delays, original
 from headwater.broker.peer import Peer
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
+from headwater.broker.queues.leftovers import Leftovers
 from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import RepeatWindow, is_remembered
 from headwater.broker.router import DELAYED, OwnedSubscription, Router
@@ -52,6 +53,7 @@ class Broker:
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
         self.read_errors = ReadErrors()
+        self.leftovers = Leftovers()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.delays = Delays(self)

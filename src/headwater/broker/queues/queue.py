@@ -158,6 +158,7 @@ class Queue:
             spec=self.spec,
             position=position,
             report=self._given,
+            leftovers=self._broker.leftovers,
         )
 
     def _given(self, given: list[Given]) -> None:

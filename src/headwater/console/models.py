@@ -197,8 +197,15 @@ class QueueFigures(Model):
     oldest: Micros | None
 
 
+class BindingNote(Model):
+    binding: str
+    near: str | None = Field(description="a topic that would match with . and / exchanged")
+    note: str
+
+
 class QueueDetail(QueueFigures):
     bindings: list[str]
+    unmatched_bindings: list[BindingNote]
     prefetch: int | None
     ack_seconds: float | None
     max_deliveries: int | None

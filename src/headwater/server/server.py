@@ -86,6 +86,7 @@ class Server:
             await server.stop()
             raise
         server._warn(config)
+        server.admin.look_over()
         return server
 
     @classmethod

@@ -33,8 +33,10 @@ class PrismQueue:
     bindings: tuple[str, ...] = setting(
         units.texts(units.text(1, 256)),
         [],
-        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Without any, "
-        "the key that is equal to its name, and the default queue every key.",
+        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Words are "
+        "separated by `.` where other protocols' topics have `/`: `order.*` takes the topic "
+        "`order/new`, and not `order.new`. Without any, the key that is equal to its name, and the "
+        "default queue every key.",
     )
     prefetch: int = inherited(_PREFETCH, "prism.prefetch", "The same as there, for this queue.")
     ack_seconds: float = inherited(

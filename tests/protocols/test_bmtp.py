@@ -798,7 +798,7 @@ def test_long_envelopes_are_read_fast(body: bytes) -> None:
     assert seconds(lambda: commands_of(connected(terms=Terms(PEER)), pub(body))) < 0.1
 
 
-def delivered(run: Run) -> int:
+def count_delivered(run: Run) -> int:
     """How many of these messages a subscriber gets, at the end of all offsets and times."""
     last = Batch(2**63 - 1 - len(run), 2**63 - 1, run)
     (packets,), offsets = connected().send(last, ("4294967295", ""), False)
@@ -821,7 +821,7 @@ def test_all_that_is_acknowledged_can_be_delivered(data: bytes, producer: bytes)
             break
         for command in connected(terms=Terms(PEER)).receive(pub(body)):
             if isinstance(command, Publish):
-                assert delivered(command.run) == 1
+                assert count_delivered(command.run) == 1
                 verdicts.append(True)
             else:
                 assert command == Respond(b"\x45\x01")
@@ -836,7 +836,7 @@ def test_all_that_is_acknowledged_in_bulk_can_be_delivered(size: int) -> None:
     packets = [pub(envelope(b"%05d" % number + b"x" * (size - 5))) for number in range(40)]
     for command in session.receive(b"".join(packets)):
         if isinstance(command, Publish):
-            assert delivered(command.run) == len(command.run)
+            assert count_delivered(command.run) == len(command.run)
 
 
 def test_deep_nesting_in_a_payload_is_only_text() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.protocols.bpsp import codec as bpsp
 from headwater.server.loop import loop_factory
-from headwater.transport import connection, tcp
+from headwater.transport import connection
 from headwater.transport.tcp import Bounds, Connections, Listener
 
 PATIENCE = 60
@@ -24,13 +24,13 @@ class Peer:
 
 
 @asynccontextmanager
-async def full_listener() -> AsyncIterator[int]:
+async def full_listener(turned_away: int = 10) -> AsyncIterator[int]:
     """The port of a listener that turns everyone away but the one who is there."""
 
     def join(_: object) -> Any:
         return Peer()
 
-    connections = Connections(Bounds(connections=1), join)
+    connections = Connections(Bounds(connections=1, turned_away=turned_away), join)
     listener = Listener("bpsp", bpsp.BpspSession, connections)
     host, port = await listener.bind("127.0.0.1", 0)
     await listener.serve()
@@ -90,11 +90,9 @@ def test_a_client_at_the_limit_reads_why_although_it_has_spoken(loop: str) -> No
     run(check, loop)
 
 
-def test_only_so_many_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "MOST_TURNED_AWAY", 1)
-
+def test_only_so_many_may_take_their_time() -> None:
     async def check() -> None:
-        async with full_listener() as port:
+        async with full_listener(turned_away=1) as port:
             with closing(client(port)) as first:
                 await told(first)
                 with closing(client(port)) as second, pytest.raises(ConnectionResetError):

@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
 SAMPLES_PER_TURN = 500
-# So many clients that were turned away may take their time to read why; more are cut off.
-MOST_TURNED_AWAY = 256
 DRAINING = "the broker is shutting down"
 
 
@@ -30,6 +28,8 @@ class Bounds:
     """The limits that connections are held to."""
 
     connections: int = 20_000
+    #: So many clients beyond that may take their time to read why they are turned away.
+    turned_away: int = 256
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
     output_buffer_bytes: int = 1024 * 1024
@@ -68,7 +68,7 @@ class Connections:
         self.open[connection.id] = connection
 
     def turn_away(self, connection: Connection, answer: bytes, why: str) -> None:
-        if len(self._turned_away) >= MOST_TURNED_AWAY:
+        if len(self._turned_away) >= self.bounds.turned_away:
             connection.close_at_once(answer, why)
             return
         self._turned_away.add(connection)

@@ -138,7 +138,7 @@ class Server(ABC):
 
 WAITING = "bench/waiting"  # the topic of a queue that exists before anyone consumes it
 
-# Who may connect. The prefetch is large (the default is 100), so that consumers which acknowledge
+# Who may connect. The prefetch is large (the default is 1), so that consumers which acknowledge
 # every message are not what is waited for.
 _CONFIGURATION = f"""
     [crystal]

@@ -71,7 +71,7 @@ def test_defaults() -> None:
     assert config.listen.console == Address("127.0.0.1", 8090)
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
-    assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 60.0, 1024)
+    assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 2.0, 60.0, 1024)
     assert config.listen.any is None
     assert (config.console.session_hours, config.console.names) == (12.0, ())
     assert config.protocols["psmb"] == PsmbSettings(10.0, 3, "all")
@@ -79,7 +79,7 @@ def test_defaults() -> None:
     assert config.protocols["bmtp"] == BmtpSettings(
         "document", "json", "broadcast", 60.0, 120.0, {}
     )
-    assert config.protocols["prism"] == PrismSettings(False, 300.0, 100, 60.0, 16, 604800.0, (), ())
+    assert config.protocols["prism"] == PrismSettings(False, 300.0, 1, 60.0, 16, 604800.0, (), ())
     assert config.protocols["crystal"].secret_key is None
     assert loaded.file is None
     assert loaded.warnings == ()
@@ -163,6 +163,7 @@ def test_flags_win_over_environment_over_file() -> None:
         ("HEADWATER_LISTEN_PSMB", "localhost:1", "listen.psmb", Address("localhost", 1)),
         ("HEADWATER_LIMITS_CONNECTIONS", "7", "limits.connections", 7),
         ("HEADWATER_LIMITS_HANDSHAKE_SECONDS", "2.5", "limits.handshake_seconds", 2.5),
+        ("HEADWATER_LIMITS_GREETING_SECONDS", "off", "limits.greeting_seconds", None),
         ("HEADWATER_LIMITS_TOPIC_BYTES", "99", "limits.topic_bytes", 99),
         ("HEADWATER_LOG_SYNC_INTERVAL", "5", "log.sync_interval", 5.0),
         ("HEADWATER_CONSOLE_NAMES", "a.org, b.org", "console.names", ("a.org", "b.org")),

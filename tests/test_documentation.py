@@ -25,7 +25,7 @@ HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 
 SOURCE = ROOT / "src" / "headwater"
 #: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/base.py: alike`.
-NAMED = re.compile(r"`((?:[\w.-]+/)*(?:[\w-]+(?:\.\w+)+)?)(?:: \w+)?`")
+NAMED = re.compile(r"`([\w.*-]+(?:/[\w.*-]+)*/?)(?:: (\w+))?`")
 FOLDERS = ("bench", "docs", "requirements", "src", "tests", "torture")
 
 #: Phrases that name nothing, or have a plainer word in the trade; each with that word.
@@ -167,19 +167,33 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
 
 
 def named_files(page: Path) -> Iterator[str]:
-    """What stands in code on a page and looks like a file or a folder of this repository."""
+    """What stands in code on a page and looks like a file or a folder of this repository, or like
+    something in such a file."""
     for match in NAMED.finditer(FENCE.sub("", page.read_text())):
-        folder, _, name = match[1].rpartition("/")
-        first = folder.partition("/")[0]
-        ours = first in FOLDERS or (SOURCE / first).is_dir()
-        if (first and ours and (not name or "." in name)) or (not first and name.endswith(".py")):
-            yield match[1]
+        first, *others = match[1].split("/")
+        if (
+            match[1].endswith(".py")
+            or (others and first in FOLDERS)
+            or (others and (SOURCE / first).is_dir() and (not others[-1] or "." in others[-1]))
+        ):
+            yield match[0].strip("`")
 
 
 def is_there(name: str) -> bool:
-    if "/" not in name:
-        return any(any((ROOT / folder).rglob(name)) for folder in FOLDERS)
-    return (ROOT / name).exists() or (SOURCE / name).exists()
+    """Wherever in the repository: pages name files as seen from the room that they tell of."""
+    path, _, symbol = name.partition(": ")
+    found = [*ROOT.glob(path)] if path.split("/")[0] in FOLDERS else _anywhere(path)
+    if symbol:
+        found = [each for each in found if re.search(_definition(symbol), each.read_text(), re.M)]
+    return bool(found)
+
+
+def _anywhere(path: str) -> list[Path]:
+    return [each for folder in FOLDERS for each in (ROOT / folder).rglob(path)]
+
+
+def _definition(symbol: str) -> str:
+    return rf"^ *(?:(?:async )?def|class) {symbol}\b|^{symbol}\b.*="
 
 
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in pages()])
@@ -193,11 +207,22 @@ def test_names_of_files_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "`broker/router.py` `broker/no.py` `cli/` `nothing/` `protocols/base.py: alike`\n"
+        "`protocols/base.py: unlike` `src/headwater/protocols/amqp` `run/queries.py` `run/no.py`\n"
+        "`tests/vectors/*.toml` `tests/vectors/*.csv` `bench/wire/` `bench/wireless/` `*.py`\n"
         "`tests/x/` `message.py` `never.py` `log.sync` `pipeline/storage/tables` `sensors/a`\n"
         "```\n`broker/never.py`\n```\n`topics/{topic}` `src/headwater/cli` `data/state.db`\n"
     )
     gone = [name for name in named_files(page) if not is_there(name)]
-    assert gone == ["broker/no.py", "tests/x/", "never.py"]
+    assert gone == [
+        "broker/no.py",
+        "protocols/base.py: unlike",
+        "src/headwater/protocols/amqp",
+        "run/no.py",
+        "tests/vectors/*.csv",
+        "bench/wireless/",
+        "tests/x/",
+        "never.py",
+    ]
 
 
 def texts() -> Iterator[Path]:

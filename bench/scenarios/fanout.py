@@ -4,7 +4,7 @@ The clock runs from the publisher's first byte to the last byte at the last subs
 that reads fast and hands on late gains nothing.
 
 What a protocol asks of its clients, they do in this time: a consumer of Prism acknowledges every
-message (with a prefetch of 5,000, where the default is 100), a publisher of
+message (with a prefetch of 5,000, where the default is 1), a publisher of
 CrystalConnector reads the answer to every message. BMTP publishes with QoS 0.
 """
 

@@ -72,6 +72,8 @@ class Consume:
     queue: QueueSpec
     answer: bytes = b""
     request: object = None
+    #: How many messages the client wants to hold unacknowledged. None: as many as the queue says.
+    prefetch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

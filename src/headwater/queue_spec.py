@@ -18,7 +18,7 @@ class QueueSpec:
     filters: tuple[Filter, ...]  # a message is taken once, however many of these match
     shared: bool = True  # each message goes to one consumer; otherwise to every one that is there
     from_start: bool = False  # a new queue begins with all that is retained, not with what comes
-    prefetch: int | None = None  # how many messages a consumer may hold unacknowledged
+    prefetch: int | None = None  # how many a consumer holds unacknowledged that asks for no number
     ack_seconds: float | None = None  # how long it may hold them; None: as long as it is there
     max_deliveries: int | None = None  # after that many, a message becomes a dead letter
     dead_topic: str = ""

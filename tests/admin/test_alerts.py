@@ -19,6 +19,7 @@ import pytest
 
 from headwater.admin.alerts import Alerts, Thresholds
 from headwater.admin.queues import QueueHandlers
+from headwater.admin.topics import TopicHandlers
 from headwater.broker.broker import Broker
 from headwater.client import PrismClient
 from headwater.commands import Subscribe
@@ -259,7 +260,7 @@ def with_fresh_alerts(
         broker = Broker(engine)
 
         async def look() -> list[dict[str, Any]]:
-            queues = QueueHandlers(broker, lambda name: None)
+            queues = QueueHandlers(broker, lambda name: None, TopicHandlers(broker))
             await queues.refresh()
             connections = Connections(Bounds(), broker.join)
             return Alerts(
@@ -283,7 +284,7 @@ def with_alerts(directory: Path, settings: LogSettings, thresholds: Thresholds, 
     async def main() -> None:
         engine = await EmbeddedEngine.open(directory, settings)
         broker = Broker(engine)
-        queues = QueueHandlers(broker, lambda name: None)
+        queues = QueueHandlers(broker, lambda name: None, TopicHandlers(broker))
         connections = Connections(Bounds(), broker.join)
         alerts = Alerts(
             broker=broker,

@@ -27,8 +27,8 @@ class Client:
         self.meter = Meter()
         self.peer = broker.join(self)
 
-    def consume(self, spec: QueueSpec) -> None:
-        self.peer.handle(Consume(KEY, spec))
+    def consume(self, spec: QueueSpec, prefetch: int | None = None) -> None:
+        self.peer.handle(Consume(KEY, spec, prefetch=prefetch))
 
     def acknowledge(self, *offsets: int) -> None:
         for offset in offsets:

@@ -69,7 +69,12 @@ class SmallBroker:
         limits = {"prefetch": 100, "ack_seconds": 0.5, "max_deliveries": None}
         letters = [LETTER] if found["dead"] else []
         bindings = ["order.*", "#"] if letters else []
-        topics = {"bindings": bindings, "dead_topic": "dead/shop/orders"}
+        notes = [{"binding": "order.*", "near": None, "note": "order.* matches no topic"}]
+        topics = {
+            "bindings": bindings,
+            "unmatched_bindings": notes if letters else [],
+            "dead_topic": "dead/shop/orders",
+        }
         return {**found, **limits, **topics, "dead_letters": letters}
 
     async def redrive(
@@ -153,13 +158,14 @@ def test_show(broker: SmallBroker) -> None:
         "queue": "prism/shop/[orders]",
         "protocol": "prism",
         "bindings": "order.*, #",
+        "note": "order.* matches no topic",
         "consumers": "2",
         "waiting": "1000+",
         "in flight": "30",
         "returned": "4",
         "dead": "3",
         "position": "123456",
-        "prefetch": "at most 100",
+        "prefetch": "100, unless a consumer asks for another",
         "ack seconds": "at most 0.5",
         "deliveries": "no limit",
         "backlog": "at most 7d unconsumed",

@@ -74,6 +74,16 @@ def test_publish_and_receive(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+def test_it_asks_for_more_than_one_message_at_a_time(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.subscribe()
+            await client.publish("order/new", *[b"x"] * 101)  # its pong comes behind them
+            assert broker.broker.queues["prism/shop/default"].in_flight == 100
+
+    asyncio.run(check())
+
+
 def test_what_is_not_acknowledged_comes_back(tmp_path: Path) -> None:
     async def check() -> None:
         async with running(tmp_path) as broker, broker.client() as publisher:

@@ -290,6 +290,7 @@ def test_queues_and_dead_letters(broker: BrokerProcess, client: httpx.Client) ->
     quoted = name.replace("/", "%2F")
     detail = get(client, f"queues/{quoted}")
     assert detail["name"] == name and detail["dead"] == 0
+    assert detail["unmatched_bindings"] == []
     call(
         broker.data,
         "messages.publish",

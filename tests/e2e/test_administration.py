@@ -75,6 +75,29 @@ def test_an_app_that_is_added_while_the_broker_runs_can_connect(tmp_path: Path) 
             asyncio.run(consume())
 
 
+def test_a_binding_that_matches_nothing_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    queue = f'[[prism.queues]]\napp = "{APP}"\nname = "orders"\nbindings = '
+    bindings = '["order.*", "invoice.*", "payment.*"]\n'
+    with BrokerProcess(data, toml=ALL_FIVE + queue + bindings) as broker:
+        for topic in ("order.new", "invoice/new"):
+            broker.publisher(topic).messages(b"1")
+        assert broker.stop() == 0
+        broker.errors.clear()
+        broker.start()
+        said(broker, "queue prism/shop/orders: its binding order/* matches no topic")
+        said(broker, "order.new would match if its . and / changed places")
+        said(broker, "queue prism/shop/orders: its binding payment/* matches no topic")
+        assert "invoice/*" not in broker.log
+        asked = ("queue", "show", "shop/orders", "--data", str(data))
+        notes = json.loads(headwater(*asked, "--json"))["unmatched_bindings"]
+        assert [(each["binding"], each["near"]) for each in notes] == [
+            ("order/*", "order.new"),
+            ("payment/*", None),
+        ]
+        assert all(each["note"] in headwater(*asked) for each in notes)
+
+
 def test_crystal_is_off_without_a_secret_and_says_so(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         said(broker, "crystal is off")

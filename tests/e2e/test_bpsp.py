@@ -1,6 +1,7 @@
 """BPSP over real sockets: what a client sees."""
 
 import os
+import struct
 from contextlib import closing
 
 import pytest
@@ -155,6 +156,15 @@ def test_the_connection_limit_turns_away_with_a_reason(broker: BrokerProcess) ->
             if fourth.frame()[0] == bpsp.INFO:
                 fourth.subscribe("a")
                 break
+
+
+def test_a_client_that_sends_too_much_can_send_all_of_it_and_read_why(
+    shared_broker: BrokerProcess,
+) -> None:
+    wire = shared_broker.bpsp()
+    wire.send(struct.pack(">HBBI", 0, bpsp.PUB, 0, 1 << 30) + bytes(4 << 20))
+    assert wire.status() == 413
+    assert wire.socket.recv(1) == b""
 
 
 def test_a_client_can_have_too_many_subscriptions(broker: BrokerProcess) -> None:

@@ -447,6 +447,9 @@ def test_what_a_client_cannot_say() -> None:
         with pytest.raises(Refusal, match="too large"):
             client.bodies("42", [b"x" * 65_536])
     assert bmtp.BmtpClientSession(envelope="binary").bodies("42", [b"x" * 65_528])
+    assert bmtp.BmtpClientSession().bodies("42", [b"x" * 65_430])
+    with pytest.raises(Refusal, match="too large"):
+        bmtp.BmtpClientSession().bodies("42", [b"x" * 65_431])
 
 
 # Any input
@@ -814,6 +817,47 @@ def test_thousands_of_distinct_envelopes(packet: object) -> None:
 def test_long_envelopes_are_read_fast(body: bytes) -> None:
     assert len(body) < 65_532
     assert seconds(lambda: commands_of(connected(terms=Terms(PEER)), pub(body))) < 0.1
+
+
+def count_delivered(run: Run) -> int:
+    """How many of these messages a subscriber gets, at the end of all offsets and times."""
+    last = Batch(2**63 - 1 - len(run), 2**63 - 1, run)
+    (packets,), offsets = connected().send(last, ("4294967295", ""), False)
+    assert len(packets) <= 65_536 * len(run)
+    return len(offsets)
+
+
+@pytest.mark.parametrize("producer", [b"", b'"producer_id":"p",', b'"producer_id":null,'])
+@pytest.mark.parametrize(
+    "data",
+    [b'"%b"', b'["%b"]', b'"\\"\\u0001\\t%b"', b'"\\u00e9%b\\/"', '"é%b"'.encode(), b'"[%b]"'],
+    ids=["text", "array", "escapes", "needless-escapes", "unicode", "array-as-text"],
+)
+def test_all_that_is_acknowledged_can_be_delivered(data: bytes, producer: bytes) -> None:
+    """Whatever the size, the broker says no or has room for it in a subscriber's packet."""
+    verdicts = []
+    for size in range(65_330, 65_532):
+        body = b'{"consumer_id":4294967295,%b"data":%b}' % (producer, data % (b"1" * size))
+        if len(body) > 65_535:
+            break
+        for command in connected(terms=Terms(PEER)).receive(pub(body)):
+            if isinstance(command, Publish):
+                assert count_delivered(command.run) == 1
+                verdicts.append(True)
+            else:
+                assert command == Respond(b"\x45\x01")
+                verdicts.append(False)
+    assert verdicts == sorted(verdicts, reverse=True)
+    assert verdicts[0] and not verdicts[-1]
+
+
+@pytest.mark.parametrize("size", [65_330, 65_422, 65_450])
+def test_all_that_is_acknowledged_in_bulk_can_be_delivered(size: int) -> None:
+    session = connected(terms=Terms(PEER))
+    packets = [pub(envelope(b"%05d" % number + b"x" * (size - 5))) for number in range(40)]
+    for command in session.receive(b"".join(packets)):
+        if isinstance(command, Publish):
+            assert count_delivered(command.run) == len(command.run)
 
 
 def test_deep_nesting_in_a_payload_is_only_text() -> None:

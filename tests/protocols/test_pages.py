@@ -25,6 +25,13 @@ from tests.protocols.vectors import File, Key, escape, files, service_of, unesca
 
 FILES = files()
 PAGES = {file.protocol: ROOT / "docs" / "protocols" / f"{file.protocol}.md" for file in FILES}
+#: No client hears of the first; one protocol alone is greeted, and another has one subscription.
+NOT_MET = {
+    file.protocol: {"limits.dead_peer_seconds"}
+    | ({"limits.greeting_seconds"} if file.protocol != "bpsp" else set())
+    | ({"limits.subscriptions"} if file.protocol == "psmb" else set())
+    for file in FILES
+}
 LINE = re.compile(r"^(\w) ([→←]) (.+?)(?: {2,}.*)?$", re.MULTILINE)
 
 
@@ -67,6 +74,13 @@ def test_the_keys_that_a_page_names_exist(file: File) -> None:
     named = re.findall(rf"`((?:{'|'.join(sections)})\.\w+)`", page(file))
     assert f"listen.{file.protocol}" in named
     assert not [key for key in named if key not in DECLARED]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.protocol)
+def test_every_limit_that_a_client_can_meet_is_on_its_page(file: File) -> None:
+    limits = page(file).partition("\n## Limits\n")[2].partition("\n## ")[0]
+    keys = {key for key in SETTINGS if key.startswith("limits.")} - NOT_MET[file.protocol]
+    assert not [key for key in sorted(keys) if f"`{key}`" not in limits]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.protocol)

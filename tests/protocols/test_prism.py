@@ -228,7 +228,7 @@ def test_the_default_queue_takes_every_key_but_dead_letters() -> None:
     spec = SERVICE.queue(APP, "")
     assert spec == SERVICE.queue(APP, "default")
     assert (spec.name, spec.dead_topic) == (f"prism/{APP}/default", f"dead/{APP}/default")
-    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (100, 60.0, 16)
+    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 60.0, 16)
     assert spec.shared
     assert not spec.from_start
     assert spec.backlog_seconds == 7 * 86400
@@ -245,7 +245,7 @@ def test_a_named_queue_takes_the_key_of_its_name() -> None:
 
 def with_queue(name: str, *bindings: str) -> prism.PrismService:
     """Of the app, with limits of its own."""
-    queue = prism.PrismQueue(APP, name, bindings, prefetch=1, ack_seconds=5.0, max_deliveries=16)
+    queue = prism.PrismQueue(APP, name, bindings, prefetch=7, ack_seconds=5.0, max_deliveries=16)
     return prism.PrismService(prism.PrismSettings(queues=(queue,)), {})
 
 
@@ -255,9 +255,9 @@ def test_a_queue_can_be_bound(name: str) -> None:
     spec = service.queue(APP, "")
     assert [each.text for each in spec.filters] == ["order/#", "*/new"]
     assert all(isinstance(each, BindingFilter) for each in spec.filters)
-    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (1, 5.0, 16)
-    assert service.queue(APP, "other").prefetch == 100
-    assert service.queue("another", "").prefetch == 100
+    assert (spec.prefetch, spec.ack_seconds, spec.max_deliveries) == (7, 5.0, 16)
+    assert service.queue(APP, "other").prefetch == 1
+    assert service.queue("another", "").prefetch == 1
 
 
 def test_how_long_a_message_waits_while_nobody_consumes() -> None:
@@ -442,6 +442,12 @@ def test_a_connection_is_established_by_its_handshake() -> None:
     assert session.established
     assert session.user_agent == "test"
     assert session.idle_after is None
+
+
+def test_what_a_client_calls_itself_is_text_whatever_it_sends() -> None:
+    session = SERVICE.session(TERMS)
+    list(session.receive(handshake(client()).replace(b": test", b": \xc4\xe3")))
+    assert session.user_agent == "\N{REPLACEMENT CHARACTER}" * 2
 
 
 def test_nothing_comes_without_a_queue() -> None:

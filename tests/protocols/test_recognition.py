@@ -108,3 +108,17 @@ def test_a_protocol_that_is_not_served_is_closed() -> None:
     session = AnyPortSession(TERMS, PROTOCOLS, {})
     (command,) = session.receive(psmb.PsmbClientSession.hello())
     assert isinstance(command, Close)
+
+
+def test_after_a_silence_the_one_protocol_whose_broker_speaks_first_goes_on() -> None:
+    assert [each.name for each in PROTOCOLS if each.broker_speaks_first] == [bpsp.NAME]
+    sessions = {name: service_of(name, {}).session for name in ("psmb", "bpsp")}
+    session = AnyPortSession(TERMS, PROTOCOLS, sessions, silent_after=2.0)
+    session.silent()
+    assert session.successor is not None
+    follower, rest = session.successor
+    assert (follower.protocol, rest) == (bpsp.NAME, b"")
+    begun = AnyPortSession(TERMS, PROTOCOLS, sessions, silent_after=2.0)
+    assert not list(begun.receive(b"P"))
+    begun.silent()
+    assert begun.successor is None

@@ -367,7 +367,8 @@ def told(command: Command) -> bytes:
         return f"identify {command.name}{sole}{password}".encode()
     if isinstance(command, Consume):
         kind = "" if command.queue.shared else ", everyone"
-        return f"consume {_key(command.key)} from {command.queue.name}{kind}".encode()
+        at_once = f", {command.prefetch} at a time" if command.prefetch else ""
+        return f"consume {_key(command.key)} from {command.queue.name}{kind}{at_once}".encode()
     if isinstance(command, Acknowledge):
         offsets = " ".join(map(str, command.offsets))
         return f"acknowledge {_key(command.key)}: {offsets}".encode()

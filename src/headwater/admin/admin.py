@@ -1,5 +1,7 @@
 """Puts the handlers together, with what they look at: rates, taps and the reports of pipelines."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +20,8 @@ from headwater.control import Handler
 from headwater.protocols.base import ServiceCounter
 from headwater.queue_spec import QueueSpec
 from headwater.transport.tcp import Connections
+
+logger = logging.getLogger(__name__)
 
 
 class Admin:
@@ -41,7 +45,8 @@ class Admin:
         self._taps = Taps(broker)
         self._sampler = RateSampler(connections.traffic, connections.sample)
         topics = TopicHandlers(broker)
-        queues = QueueHandlers(broker, queue_spec)
+        self._queues = queues = QueueHandlers(broker, queue_spec, topics)
+        self._looking: asyncio.Task[None] | None = None
         self._groups = (
             apps,
             ConnectionHandlers(connections),
@@ -72,7 +77,19 @@ class Admin:
         """All commands, by name."""
         return {name: each for group in self._groups for name, each in group.handlers().items()}
 
+    def look_over(self) -> None:
+        """Say in the log, as soon as it is found out, what an operator may have got wrong."""
+        self._looking = asyncio.get_running_loop().create_task(self._look_over())
+
+    async def _look_over(self) -> None:
+        try:
+            await self._queues.check_bindings()
+        except Exception:  # the broker does without
+            logger.exception("the bindings of queues could not be looked at")
+
     def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         self._sampler.stop()
         self._taps.stop()
 

@@ -6,11 +6,14 @@ that are shown again and again share one count, which is kept for as long as it 
 
 import asyncio
 import base64
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from headwater.admin.bindings import UnmatchedBinding, unmatched
 from headwater.admin.paging import PageBuilder, PageRequest
+from headwater.admin.topics import TopicHandlers
 from headwater.broker.broker import Broker
 from headwater.broker.queues.dead import DELIVERIES, REASON, TOPIC
 from headwater.broker.queues.queue import Queue
@@ -18,6 +21,8 @@ from headwater.control import Handler, find
 from headwater.errors import Code, Refusal
 from headwater.filters import wanting
 from headwater.queue_spec import QueueSpec
+
+logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 1.0
 COST_FACTOR = 50
@@ -30,6 +35,9 @@ PAGE_COUNT_SECONDS = 0.1
 SHOWN_LETTERS = 20
 MOST_LETTERS = 100
 LETTER_BYTES = 4096
+# So long it is looked whether the bindings of a queue match any topic: for a page, at the start.
+PAGE_MATCH_SECONDS = 0.02
+MATCH_SECONDS = 1.0
 
 Summary = dict[str, Any]
 
@@ -48,8 +56,14 @@ KEYS: Mapping[str, Callable[[Summary], Any]] = {
 class QueueHandlers:
     """`spec_of` makes the specification of a queue that is remembered but was not used yet."""
 
-    def __init__(self, broker: Broker, spec_of: Callable[[str], QueueSpec | None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        spec_of: Callable[[str], QueueSpec | None],
+        topics: TopicHandlers,
+    ) -> None:
         self._broker = broker
+        self._topics = topics
         self._engine = broker.engine
         self._dead = broker.dead
         self._spec_of = spec_of
@@ -91,12 +105,26 @@ class QueueHandlers:
         return {
             **await self._summary(queue, COUNT_SECONDS),
             "bindings": [each.text for each in spec.filters],
+            "unmatched_bindings": [
+                each.as_dict() for each in await self._unmatched(spec, PAGE_MATCH_SECONDS)
+            ],
             "prefetch": spec.prefetch,
             "ack_seconds": spec.ack_seconds,
             "max_deliveries": spec.max_deliveries,
             "dead_topic": spec.dead_topic,
             "dead_letters": letters,
         }
+
+    async def check_bindings(self) -> None:
+        """Say, in the log, which bindings take nothing of what has been published so far."""
+        for queue in list(self._broker.queues.values()):
+            for each in await self._unmatched(queue.spec, MATCH_SECONDS):
+                level = logging.INFO if each.near is None else logging.WARNING
+                logger.log(level, "queue %s: its binding %s", queue.spec.name, each)
+
+    async def _unmatched(self, spec: QueueSpec, seconds: float) -> list[UnmatchedBinding]:
+        topics = await self._topics.names()
+        return await asyncio.to_thread(unmatched, spec.filters, topics, seconds)
 
     async def dead(self, name: str, after: int = -1, limit: int = 50) -> dict[str, Any]:
         """Dead letters behind an offset, each with the beginning of its payload."""

@@ -6,7 +6,7 @@ is used for a hundred times as long as it took.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from headwater.admin.paging import ListPage, PageBuilder, PageRequest
@@ -80,6 +80,12 @@ class TopicHandlers:
         await self.refresh()
         entries = sorted(self._entries.values(), key=lambda each: each.messages, reverse=True)
         return entries[:TOP_TOPICS], entries[TOP_TOPICS:]
+
+    async def names(self) -> Collection[str]:
+        """All topics. The collection is another one when they were counted anew, and never
+        changes."""
+        await self.refresh()
+        return self._entries.keys()
 
     @property
     def known(self) -> int:

@@ -18,11 +18,12 @@ from headwater.broker.peer import Peer
 from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
+from headwater.broker.queues.leftovers import Leftovers
 from headwater.broker.queues.queue import Queue
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
-from headwater.commands import Outlet, Subscribe
+from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine, Settled
 from headwater.message import Batch, Run
@@ -53,6 +54,7 @@ class Broker:
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
         self.read_errors = ReadErrors()
+        self.leftovers = Leftovers()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.delays = Delays(self)
@@ -152,13 +154,11 @@ class Broker:
         `spec` is not that of the queue, unless a consumer comes with the same."""
         return self.queues.get(spec.name) or Queue(self, spec, self.dead.bury)
 
-    def consume(
-        self, spec: QueueSpec, key: tuple[str, str], outlet: Outlet
-    ) -> tuple[Queue, Consumer]:
+    def consume(self, command: Consume, outlet: Outlet) -> tuple[Queue, Consumer]:
         """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
-        queue = self.queue(spec)
-        return queue, queue.add(key, outlet)
+        queue = self.queue(command.queue)
+        return queue, queue.add(command.key, outlet, command.prefetch)
 
     def abandon(self, queue: Queue, consumer: Consumer) -> None:
         self._consumers -= 1

@@ -167,13 +167,21 @@ class Cursor(ABC):
                 self._position = None
                 self._caught_up()
                 return
-            batch = self._engine.recent(self._position)
+            batch = self._engine.recent(self._position) or self._left_over(self._position)
             if batch is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 return
+            self._position = max(self._position, batch.offset)
             if not self._offer(batch):
                 return
         self._pump_soon()
+
+    def _left_over(self, position: int) -> Batch | None:
+        """The next batch of what was read before, if that was kept."""
+        return None
+
+    def _leave_over(self, batches: Sequence[Batch]) -> None:  # noqa: B027
+        """There was no room for these, from the first one on."""
 
     def _caught_up(self) -> None:  # noqa: B027
         """It is at the head."""
@@ -218,9 +226,12 @@ class Cursor(ABC):
         batches, end = found
         if not batches or batches[0].offset >= self._engine.start:
             self._count_lost()  # retention may have come in between
-        for batch in batches:
+        for number, batch in enumerate(batches):
             self._position = max(self._position, batch.offset)
-            if self._closed or not self._offer(batch):
+            if self._closed:
+                return
+            if not self._offer(batch):
+                self._leave_over(batches[number:])
                 return
         self._position = max(self._position, end)
         self._pump_soon()

@@ -238,7 +238,7 @@ class Peer:
             raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
         self._answer(command.answer)
         if not known:
-            queue, consumer = self._broker.consume(command.queue, command.key, self._outlet)
+            queue, consumer = self._broker.consume(command, self._outlet)
             self._consumers[command.key] = queue, consumer
             queue.start(consumer)
 

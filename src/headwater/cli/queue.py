@@ -157,6 +157,8 @@ def _about(queue: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "queue", shown(queue["name"])
     yield "protocol", queue["protocol"]
     yield "bindings", shown(", ".join(queue["bindings"])) or "none"
+    for each in queue["unmatched_bindings"]:
+        yield "note", shown(each["note"])
     yield "consumers", str(queue["consumers"])
     yield "waiting", _waiting(queue)
     yield "in flight", str(queue["in_flight"])
@@ -164,7 +166,7 @@ def _about(queue: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "dead", str(queue["dead"])
     yield "position", str(queue["position"])
     yield "oldest", "none" if queue["oldest"] is None else time_of(queue["oldest"])
-    yield "prefetch", _limit(queue["prefetch"])
+    yield "prefetch", _prefetch(queue["prefetch"])
     yield "ack seconds", _limit(queue["ack_seconds"])
     yield "deliveries", _limit(queue["max_deliveries"])
     yield "backlog", _backlog(queue["backlog_seconds"])
@@ -178,6 +180,10 @@ def _limit(value: float | None) -> str:
 
 def _backlog(seconds: float | None) -> str:
     return "no limit" if seconds is None else f"at most {format_duration(seconds)} unconsumed"
+
+
+def _prefetch(value: int | None) -> str:
+    return "no limit" if value is None else f"{value}, unless a consumer asks for another"
 
 
 def _print_dead_letters(queue: dict[str, Any]) -> None:

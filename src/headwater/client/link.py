@@ -88,6 +88,12 @@ class Link(asyncio.Protocol):
 
     async def open(self) -> None:
         """Connect and introduce ourselves; fails if that fails."""
+        if not await self._connect():
+            self._come_back()
+
+    async def _connect(self) -> bool:
+        """Whether the connection is still there when we are introduced. If it was lost together
+        with the last answer, messages may have come with that as well: it is no failure."""
         host, port = self._address
         loop = asyncio.get_running_loop()
         self._session = self._new_session()
@@ -101,9 +107,10 @@ class Link(asyncio.Protocol):
         except BaseException:
             self._drop()
             raise
-        if self._transport is None:  # it was lost together with the last answer
-            raise Disconnected("the connection was lost")
+        if self._transport is None:
+            return False
         self._up.set()
+        return True
 
     async def close(self, farewell: bytes = b"") -> None:
         self._closed = True
@@ -115,9 +122,13 @@ class Link(asyncio.Protocol):
             self._transport.write(farewell)
             self._transport.close()
 
-    async def greeted(self) -> None:
-        """Wait for the broker's greeting (while introducing ourselves)."""
+    async def greeted(self, hello: bytes = b"") -> None:
+        """Say hello, if it is ours to begin, and wait for the broker's greeting (while introducing
+        ourselves)."""
+        if self._transport is None:
+            raise Disconnected("the connection was lost")
         assert self._greeted is not None
+        self._transport.write(hello)
         await self._greeted
 
     async def send(self, data: bytes, answers: int = 0) -> None:
@@ -220,20 +231,25 @@ class Link(asyncio.Protocol):
             self._greeted.set_exception(lost)
             self._greeted.exception()  # not everyone waits to be greeted
         if was_up and not self._closed:
-            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
+            self._come_back()
+
+    def _come_back(self) -> None:
+        self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
         delay = FIRST_DELAY
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             try:
-                return await self.open()
+                if await self._connect():
+                    return
             except Disconnected:
-                delay = min(delay * 2, LONGEST_DELAY)
+                pass
             except HeadwaterError as error:
                 # The broker is there and does not want us: trying again will not help.
                 self._inbox.put(error, self)
-                return None
+                return
+            delay = min(delay * 2, LONGEST_DELAY)
 
 
 def _reason(error: OSError) -> str:

@@ -92,6 +92,12 @@ class Limits:
     handshake_seconds: float = setting(
         units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
     )
+    greeting_seconds: float | None = setting(
+        units.or_off(units.number(0.1, 3600)),
+        2,
+        "Seconds without a word after which `listen.any` greets a client whose protocol has the "
+        "broker speak first; clients of the other protocols have to begin before that.",
+    )
     dead_peer_seconds: float = setting(
         units.number(6, 86400),
         60,

@@ -201,8 +201,15 @@ class QueueFigures(Model):
     dropped: int = Field(description="messages that waited longer, since the broker started")
 
 
+class BindingNote(Model):
+    binding: str
+    near: str | None = Field(description="a topic that would match with . and / exchanged")
+    note: str
+
+
 class QueueDetail(QueueFigures):
     bindings: list[str]
+    unmatched_bindings: list[BindingNote]
     prefetch: int | None
     ack_seconds: float | None
     max_deliveries: int | None

@@ -1,4 +1,8 @@
-"""The session of the port for all protocols: it lives until the first bytes have told which one."""
+"""The session of the port for all protocols: it lives until the first bytes have told which one.
+
+Clients of one protocol may wait for the broker's greeting. Those of all others speak first, so
+after a silence a client is taken for one of that protocol, and greeted.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -18,7 +22,9 @@ class AnyPortSession(Session):
         terms: Terms,
         protocols: Sequence[Protocol],
         sessions: Mapping[str, Callable[[Terms], Session]],
+        silent_after: float | None = None,
     ) -> None:
+        self.silent_after = silent_after
         self._terms = terms
         self._protocols = protocols
         self._sessions = sessions
@@ -33,6 +39,12 @@ class AnyPortSession(Session):
             yield Close(b"", f"{name} is not served here")
             return
         self.successor = self._sessions[name](self._terms), self._data
+
+    def silent(self) -> None:
+        waited_for = (each.name for each in self._protocols if each.broker_speaks_first)
+        name = next((name for name in waited_for if name in self._sessions), None)
+        if name is not None and not self._data:
+            self.successor = self._sessions[name](self._terms), b""
 
     def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
         return []

@@ -53,12 +53,17 @@ class Session(ABC):
     mark_after: float | None = None
     #: What the broker sends is a sign of life too.
     sending_is_life: bool = False
+    #: A client that says nothing for so many seconds after it came is `silent`. None: never.
+    silent_after: float | None = None
     #: The session that goes on in place of this one, and the bytes that are its to read.
     successor: "tuple[Session, bytes] | None" = None
 
     def greet(self) -> bytes:
         """What the broker says first."""
         return b""
+
+    def silent(self) -> None:  # noqa: B027
+        """The client may be waiting for the broker to speak: a successor may do that."""
 
     @abstractmethod
     def receive(self, data: bytes) -> Iterator[Command]: ...

@@ -53,6 +53,8 @@ class Protocol:
     client: str
     #: Whether a client that begins with these bytes speaks it. None: they do not tell yet.
     recognise: Callable[[bytes], bool | None]
+    #: Its clients may wait for the broker's greeting before they say anything.
+    broker_speaks_first: bool = False
     #: Those that take nearly any first bytes are asked after those that know theirs.
     generality: int = 0
     #: Its table in the configuration, which is also what services and clients are given.

@@ -86,6 +86,7 @@ class Server:
             await server.stop()
             raise
         server._warn(config)
+        server.admin.look_over()
         return server
 
     @classmethod
@@ -143,7 +144,12 @@ class Server:
         for name, session in sessions.items():
             await self._bind(name, session, config.listen.protocols[name], tls)
         protocols = in_order(REGISTRY.values())
-        anyone = partial(AnyPortSession, protocols=protocols, sessions=sessions)
+        anyone = partial(
+            AnyPortSession,
+            protocols=protocols,
+            sessions=sessions,
+            silent_after=config.limits.greeting_seconds,
+        )
         await self._bind("any", anyone, config.listen.any, tls)
 
     async def _bind(

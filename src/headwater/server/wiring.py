@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 # Files that the broker needs besides those of its clients: the log, SQLite, Flight, commands.
 OWN_FILES = 128
+# Clients beyond the limit that are still reading why, if there are files for them.
+MOST_TURNED_AWAY = 256
 
 
 def log_settings(config: Config) -> LogSettings:
@@ -46,6 +48,7 @@ def bounds(config: Config, files: int) -> Bounds:
         )
     return Bounds(
         connections=connections,
+        turned_away=min(MOST_TURNED_AWAY, (files - connections) // 4),
         message_bytes=limits.message_bytes,
         topic_bytes=limits.topic_bytes,
         output_buffer_bytes=limits.output_buffer_bytes,

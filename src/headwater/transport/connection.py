@@ -21,8 +21,10 @@ from headwater.transport.clock import TICK_SECONDS, Clock
 
 logger = logging.getLogger(__name__)
 
-# A connection that was closed has this long to take what is still buffered.
+# A connection that was closed has this long to take what is still buffered, and to hang up.
 LINGER_SECONDS = 3.0
+# So much of what a client still sends is dropped while it may not have read our last words.
+LINGER_BYTES = 16 * 1024 * 1024
 ANSWERS = "its answers are not read"
 # The event loop tells when more than this is buffered, and when all of it is sent. For less it is
 # not worth the two calls, unless something waits for it (`_notice_when_drained`).
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         self.secure = False
         self.meter = Meter()
         self._closing = False
+        self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why it is not read from
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._admitted = False
@@ -97,6 +100,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
+            self._drop(data)
             return
         self._active_at = self._host.clock.now
         self.meter.bytes_in += len(data)
@@ -105,10 +109,7 @@ class Connection(asyncio.Protocol):
             if self._closing:
                 return
         if self.session.successor is not None:
-            self.session, rest = self.session.successor
-            self.meter.bytes_in -= len(rest)  # they are counted when they are read
-            self._begin()
-            self.data_received(rest)
+            self._hand_over()
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now
@@ -136,6 +137,23 @@ class Connection(asyncio.Protocol):
         if greeting := self.session.greet():
             self.meter.bytes_out += len(greeting)
             self.transport.write(greeting)
+        if self.session.silent_after is not None:
+            self._host.clock.later(self.session.silent_after, self._silent)
+
+    def _hand_over(self) -> None:
+        assert self.session.successor is not None
+        self.session, rest = self.session.successor
+        self.meter.bytes_in -= len(rest)  # they are counted when they are read
+        self._begin()
+        if rest:
+            self.data_received(rest)
+
+    def _silent(self) -> None:
+        if self._closing:
+            return
+        self.session.silent()
+        if self.session.successor is not None:
+            self._hand_over()
 
     # The broker calls these
 
@@ -234,19 +252,42 @@ class Connection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def close(self, answer: bytes, reason: str) -> None:
+        """A socket that is closed while the client's bytes arrive is reset, and the client may
+        never see the answer. So only our side is closed, and what comes is dropped until the client
+        has closed its own."""
         if self._closing:
             return
+        self._end(answer, reason)
+        transport = self.transport
+        # TLS says goodbye by itself.
+        if not answer or transport.is_closing() or not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        if self._held:
+            transport.resume_reading()
+
+    def dismiss(self, error: Refusal) -> None:
+        if not self._closing:
+            self.close_at_once(self.session.farewell(error), str(error))
+
+    def close_at_once(self, answer: bytes, reason: str) -> None:
+        """Close it without waiting for the client."""
+        self._end(answer, reason)
+        self.transport.close()
+
+    def _end(self, answer: bytes, reason: str) -> None:
         self._closing = True
         self._tell("closed", reason)
         if answer:
             self.transport.write(answer)
-        self.transport.close()
         self._host.clock.remove(self._look)
         self._host.clock.add(LINGER_SECONDS, self._abort)
 
-    def dismiss(self, error: Refusal) -> None:
-        if not self._closing:
-            self.close(self.session.farewell(error), str(error))
+    def _drop(self, data: bytes) -> None:
+        self._dropped += len(data)
+        if self._dropped > LINGER_BYTES:
+            self.transport.abort()
 
     def _tell(self, event: str, reason: str = "") -> None:
         """One line of the log for what has happened to the connection."""

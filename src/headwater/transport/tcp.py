@@ -28,6 +28,8 @@ class Bounds:
     """The limits that connections are held to."""
 
     connections: int = 20_000
+    #: So many clients beyond that may take their time to read why they are turned away.
+    turned_away: int = 256
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
     output_buffer_bytes: int = 1024 * 1024
@@ -53,6 +55,7 @@ class Connections:
         #: How many connections there were, by protocol; those that are open too.
         self.accepted: Counter[str] = Counter()
         self._ids = count(1)
+        self._turned_away: set[Connection] = set()  # and still there
         self.draining = False
 
     @property
@@ -63,6 +66,18 @@ class Connections:
         connection.id = next(self._ids)
         connection.since = time.time_ns() // 1000
         self.open[connection.id] = connection
+
+    def turn_away(self, connection: Connection, answer: bytes, why: str) -> None:
+        if len(self._turned_away) >= self.bounds.turned_away:
+            connection.close_at_once(answer, why)
+            return
+        self._turned_away.add(connection)
+        connection.close(answer, why)
+
+    def remove(self, connection: Connection) -> None:
+        self._turned_away.discard(connection)
+        if self.open.pop(connection.id, None) is not None:
+            connection.meter.pour(self.total_of(connection))
 
     def total_of(self, connection: Connection) -> Traffic:
         """Where the traffic of those who speak the same is summed up."""
@@ -93,7 +108,7 @@ class Connections:
         deadline = self.clock.time() + seconds
         while self.open and self.clock.time() < deadline:
             await asyncio.sleep(0.01)
-        for connection in list(self.open.values()):
+        for connection in [*self.open.values(), *self._turned_away]:
             connection.transport.abort()
         self.clock.stop()
 
@@ -153,9 +168,8 @@ class Listener:
         if everyone.full or everyone.draining:
             why = "shutting down" if everyone.draining else "at its limit of connections"
             logger.warning("%s was turned away: the broker is %s", address, why)
-            connection.close(
-                session.farewell(Refusal(Code.UNAVAILABLE, f"the broker is {why}")), why
-            )
+            farewell = session.farewell(Refusal(Code.UNAVAILABLE, f"the broker is {why}"))
+            everyone.turn_away(connection, farewell, why)
             return None
         everyone.add(connection)
         return session, everyone.join(connection)
@@ -164,5 +178,4 @@ class Listener:
         self._connections.accepted[connection.session.protocol] += 1
 
     def left(self, connection: Connection) -> None:
-        if self._connections.open.pop(connection.id, None) is not None:
-            connection.meter.pour(self._connections.total_of(connection))
+        self._connections.remove(connection)

@@ -510,6 +510,18 @@ def test_a_name_is_one_connections_until_it_leaves(tmp_path: Path) -> None:
     run(tmp_path, check)
 
 
+def test_a_consumer_may_ask_for_another_prefetch(tmp_path: Path) -> None:
+    async def check(broker: Broker) -> None:
+        asking, silent = Client(broker), Client(broker)
+        asking.consume(replace(SHARED, prefetch=1), prefetch=3)
+        silent.consume(replace(SHARED, prefetch=1))
+        asking.publish("a", *[b"x"] * 10)
+        await settle(broker)
+        assert (len(asking.held), len(silent.held)) == (3, 1)
+
+    run(tmp_path, check)
+
+
 def test_the_content_of_a_ledger() -> None:
     items = [(5, 1), (1 << 60, 3)]
     far = 1 << 61

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants, has_expired
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
+from headwater.broker.queues.leftovers import Leftovers
 from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
@@ -34,8 +35,10 @@ class Feed(Cursor):
         spec: QueueSpec,
         position: int,
         report: Report,
+        leftovers: Leftovers,
     ) -> None:
         super().__init__(engine, router, gaps, read_errors)
+        self._leftovers = leftovers
         self._loop = asyncio.get_running_loop()
         self._spec = spec
         self._report = report
@@ -69,6 +72,16 @@ class Feed(Cursor):
         self._count_lost()  # that is not what is passed over here
         before, self._position = self.position, offset
         return before
+
+    def _stop_reading(self) -> None:
+        super()._stop_reading()
+        self._leftovers.drop(self)
+
+    def _left_over(self, position: int) -> Batch | None:
+        return self._leftovers.next(self, position)
+
+    def _leave_over(self, batches: Sequence[Batch]) -> None:
+        self._leftovers.keep(self, batches)
 
     def pump(self) -> None:
         """What has to be repeated goes first."""

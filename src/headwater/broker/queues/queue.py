@@ -67,9 +67,10 @@ class Queue:
 
     # What consumers do
 
-    def add(self, key: tuple[str, str], outlet: Outlet) -> Consumer:
-        """A consumer comes. Call `start` when it is ready for messages."""
-        consumer = Consumer(key, outlet, self.spec.prefetch)
+    def add(self, key: tuple[str, str], outlet: Outlet, prefetch: int | None = None) -> Consumer:
+        """A consumer comes, with a prefetch or that of the queue. Call `start` when it is ready for
+        messages."""
+        consumer = Consumer(key, outlet, prefetch or self.spec.prefetch)
         feed = self._shared or self._new_feed()
         self._feeds[consumer] = feed
         feed.join(consumer)
@@ -174,6 +175,7 @@ class Queue:
             spec=self.spec,
             position=position,
             report=self._given,
+            leftovers=self._broker.leftovers,
         )
 
     def _given(self, given: list[Given]) -> None:

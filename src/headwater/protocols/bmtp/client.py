@@ -16,11 +16,13 @@ from headwater.protocols.base import (
 )
 from headwater.protocols.bmtp.envelope import (
     PRODUCER,
+    SURE_BYTES,
     EnvelopeOrigin,
     Opened,
     as_scalar,
     binary_bodies,
     close_json,
+    json_fits,
     open_binary,
     open_delivered,
 )
@@ -117,13 +119,21 @@ class BmtpClientSession(ClientSession):
         producer = dict(headers).get(PRODUCER, "") if self._envelope == "json" else ""
         if len(headers) > bool(producer):
             raise Refusal(Code.MALFORMED, "BMTP has no headers")
+        origin = EnvelopeOrigin(self.channel(name), as_scalar(producer))
         if self._envelope == "json":
-            bodies = close_json(self.channel(name), payloads, as_scalar(producer))
+            bodies = close_json(origin.channel, payloads, origin.producer)
         else:
-            bodies = binary_bodies(self.channel(name), payloads)
-        if max(map(len, bodies), default=0) > MOST_PACKET_BYTES - 4:
-            raise Refusal(Code.TOO_LARGE, "the message is too large for a BMTP packet")
+            bodies = binary_bodies(origin.channel, payloads)
+        if max(map(len, bodies), default=0) > SURE_BYTES - 4:
+            for body, payload in zip(bodies, payloads, strict=True):
+                self._check_size(body, payload, origin)
         return bodies
+
+    def _check_size(self, body: bytes, payload: bytes, origin: EnvelopeOrigin) -> None:
+        most = MOST_PACKET_BYTES - 4
+        fits = self._envelope == "binary" or json_fits(origin, payload, most)
+        if len(body) > most or not fits:
+            raise Refusal(Code.TOO_LARGE, "the message is too large for a BMTP packet")
 
     def publish(self, bodies: Sequence[bytes], qos: int, again: bool = False) -> bytes:
         """PUBs for these envelopes; with QoS 1 and 2, `room` for all of them is needed."""

@@ -27,9 +27,15 @@ from headwater.protocols.bmtp.jsontext import (
     value_at,
 )
 from headwater.protocols.bmtp.names import parse_channel
-from headwater.protocols.bmtp.wire import HIGHEST_CHANNEL, U32
+from headwater.protocols.bmtp.wire import HIGHEST_CHANNEL, MOST_PACKET_BYTES, U32
 
 PRODUCER = "producer_id"
+# Offsets and microseconds have 63 bits.
+_HIGHEST = 2**63 - 1
+# In JSON, an envelope to a subscriber may be longer than the one to the broker: by an offset, a
+# time and a producer that is null, with their names up to 74 bytes. Data never become longer. So
+# what is published in packets of up to this size fits into a subscriber's.
+SURE_BYTES = MOST_PACKET_BYTES - 80
 
 # ASCII without these is a JSON string when put into quotes, and neither an object nor an array.
 _NOT_PLAIN = bytes(range(32)) + b'"\\{['
@@ -134,6 +140,13 @@ def json_bodies(
     whole = start + b"%b}"
     data = map(_data, payloads)
     return [whole % pair for pair in zip(offsets, data, strict=True)]
+
+
+def json_fits(origin: EnvelopeOrigin, payload: bytes, most: int) -> bool:
+    """Has an envelope of `most` bytes to a subscriber room for this payload, whatever offset and
+    time it will have?"""
+    (empty,) = json_bodies(origin.channel, [b""], [_HIGHEST], _HIGHEST, origin.producer)
+    return len(empty) - len('""') + len(_data(payload)) <= most
 
 
 def _are_plain(joined: bytes) -> bool:

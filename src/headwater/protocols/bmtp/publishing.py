@@ -13,7 +13,7 @@ from headwater.commands import Command, Publish, Respond
 from headwater.errors import Code, ProtocolViolation, Refusal
 from headwater.message import Headers, Run, Tiles
 from headwater.protocols.base import LONGEST_COLUMNS, TILED, Terms
-from headwater.protocols.bmtp.envelope import PRODUCER, EnvelopeOrigin
+from headwater.protocols.bmtp.envelope import PRODUCER, SURE_BYTES, EnvelopeOrigin
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.reader import reader_of
 from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
@@ -123,6 +123,9 @@ class Publishing:
         if end - position > MOST_PACKET_BYTES:
             raise Refusal(Code.TOO_LARGE, f"a packet has at most {MOST_PACKET_BYTES} bytes")
         origin, payload = self._reader.open(data, start, end)
+        most = MOST_PACKET_BYTES - (start - position)
+        if end - position > SURE_BYTES and not self._reader.fits(origin, payload, most):
+            raise Refusal(Code.TOO_LARGE, "no packet to a subscriber has room for it")
         if len(payload) > self._terms.message_bytes:
             raise Refusal(
                 Code.TOO_LARGE,
@@ -136,6 +139,8 @@ class Publishing:
         shape = self._reader.shape
         if len(data) - position < TILED * step or shape is None or position < self._apart:
             return None
+        if step > SURE_BYTES:
+            return None  # each has to be looked at
         head = data[position : start + len(shape.before)]
         tail = shape.behind
         # Unless the last of the first few is like this one, they cannot all be.

@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from headwater.protocols.bmtp.envelope import EnvelopeOrigin, open_binary, open_data, open_json
+from headwater.protocols.bmtp.envelope import (
+    SURE_BYTES,
+    EnvelopeOrigin,
+    json_fits,
+    open_binary,
+    open_data,
+    open_json,
+)
 from headwater.protocols.bmtp.settings import EnvelopeName
-from headwater.protocols.bmtp.wire import MOST_PACKET_BYTES, U32
+from headwater.protocols.bmtp.wire import U32
 
 MOST_SHAPES = 64
 # What surrounds the data is remembered up to this size.
@@ -47,6 +54,10 @@ class EnvelopeReader(ABC):
     def accepts(self, payloads: Sequence[bytes]) -> bool:
         """Can these payloads stand in the shape as they are?"""
 
+    @abstractmethod
+    def fits(self, origin: EnvelopeOrigin, payload: bytes, most: int) -> bool:
+        """Has an envelope of `most` bytes to a subscriber room for the payload?"""
+
     def more(
         self, data: bytes, position: int, first: int, header: int, most: int
     ) -> tuple[list[bytes], bytes, int]:
@@ -76,7 +87,7 @@ class EnvelopeReader(ABC):
         streams = bytearray()
         before, behind, _ = shape
         around = len(before) + len(behind)
-        longest = min(most + around, MOST_PACKET_BYTES - header)
+        longest = min(most + around, SURE_BYTES - header)
         while (start := position + header) <= len(data) and len(payloads) < self._few:
             size = data[start - 2] << 8 | data[start - 1]
             end = start + size
@@ -132,6 +143,9 @@ class JsonReader(EnvelopeReader):
             return False
         return lines.isascii() or _is_utf8(lines)
 
+    def fits(self, origin: EnvelopeOrigin, payload: bytes, most: int) -> bool:
+        return json_fits(origin, payload, most)
+
     def _find(self, data: bytes, start: int) -> Known | None:
         for size in self._prefix_sizes:
             known = self._known.get(data[start : start + size])
@@ -168,6 +182,9 @@ class BinaryReader(EnvelopeReader):
 
     def accepts(self, payloads: Sequence[bytes]) -> bool:
         return True
+
+    def fits(self, origin: EnvelopeOrigin, payload: bytes, most: int) -> bool:
+        return True  # it is the same both ways
 
 
 def reader_of(envelope: EnvelopeName) -> EnvelopeReader:

@@ -17,6 +17,7 @@ PROTOCOL = Protocol(
     service="headwater.protocols.bpsp.server:BpspService",
     client="headwater.protocols.bpsp.asyncio_client:BpspClient",
     recognise=_recognise,
+    broker_speaks_first=True,
     demo="headwater.demo.parts:Sensors",
     generality=2,
     subscribes_to="a pattern with + and *",

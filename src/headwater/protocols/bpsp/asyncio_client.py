@@ -1,6 +1,5 @@
 """A BPSP client: one link for everything."""
 
-import asyncio
 from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
@@ -60,8 +59,7 @@ class BpspClient(Client):
         self._subscriptions.pop((pattern, tag), None)
 
     async def _introduce(self, link: Link) -> None:
-        # Speak first: a port for all protocols waits for that before it greets.
-        connect = link.ask(self._codec.connect(self._user, self._password))
-        await asyncio.gather(connect, link.greeted())
+        await link.greeted()  # CONNECT is sent "after received INFO"
+        await link.ask(self._codec.connect(self._user, self._password))
         for pattern, tag in list(self._subscriptions):
             await link.ask(self._codec.subscribe(pattern, tag))

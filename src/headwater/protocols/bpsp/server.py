@@ -226,7 +226,7 @@ class BpspSession(Session):
     def _connect(self, request: BpspRequest) -> Command:
         headers = dict(request.headers)
         name = headers.get("x-username") or headers.get("x-usename", "")
-        if len(name) > self._terms.topic_bytes:
+        if len(name.encode()) > self._terms.topic_bytes:
             raise Refusal(Code.TOO_LARGE, "the user name is too long")
         self._known_as, self._publisher = self._publisher, name or self._terms.peer
         return Identify(self._publisher, headers.get("x-password", ""), request.ok, request)
@@ -269,7 +269,7 @@ class BpspSession(Session):
             return "", DEFAULT_TAG
         topic = topics.check(headers.get(TOPIC, ""), self._terms.topic_bytes)
         tag = headers.get(TAG, DEFAULT_TAG)
-        if len(tag) > self._terms.topic_bytes:
+        if len(tag.encode()) > self._terms.topic_bytes:
             raise Refusal(Code.TOO_LARGE, "the subscription's tag is too long")
         if opcode == PUB and not {ONE_LEVEL, REST}.isdisjoint(topic.split("/")):
             raise Refusal(Code.MALFORMED, f"a message cannot be published to a wildcard: {topic}")

@@ -18,6 +18,8 @@ from headwater.protocols.prism import PROTOCOL
 from headwater.protocols.prism import codec as prism
 
 DEFAULT_PORT = PROTOCOL.port
+# So many messages may be on their way before the first of them is acknowledged.
+PREFETCH = 100
 
 
 class PrismClient(Client):
@@ -29,12 +31,14 @@ class PrismClient(Client):
         app: str,
         secret: str,
         queue: str = "",
+        prefetch: int | None = PREFETCH,
         path: str = "/api/notify",
         user_agent: str = "headwater",
     ) -> None:
         super().__init__(host, port)
         self._app, self._secret, self._queue = app, secret, queue
         self._path, self._user_agent = path, user_agent
+        self._prefetch = prefetch
         self._consumed: dict[str, None] = {}
         self._codec = prism.PrismClientSession(MESSAGE_BYTES)
         self._link = Link(host, port, self._new_codec, self._introduce, self._inbox)
@@ -81,7 +85,8 @@ class PrismClient(Client):
         return self._codec
 
     async def _introduce(self, link: Link) -> None:
-        target = prism.signed_target(self._path, self._app, self._secret, int(time.time()))
+        now = int(time.time())
+        target = prism.signed_target(self._path, self._app, self._secret, now, self._prefetch)
         host = f"[{self._host}]" if ":" in self._host else self._host
         about = (("User-Agent", self._user_agent),)
         request = self._codec.request(f"{host}:{self._port}", target, about)

@@ -24,9 +24,13 @@ class _Received:
     ack: bytes
 
 
-def signed_target(path: str, app: str, secret: str, seconds: int) -> str:
+def signed_target(
+    path: str, app: str, secret: str, seconds: int, prefetch: int | None = None
+) -> str:
     """What the handshake asks for: the path with the parameters that prove who asks."""
     query = [("client_id", app), ("sign_time", str(seconds)), ("sign_method", "md5")]
+    if prefetch is not None:
+        query.append(("prefetch", str(prefetch)))
     query.append((SIGN, sign(secret, "GET", path, (), query)))
     return f"{path}?{urlencode(query, quote_via=quote)}"
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from headwater.protocols.base import Terms
 from headwater.protocols.prism import PATHS
-from headwater.protocols.prism.signature import sign
+from headwater.protocols.prism.settings import MOST_PREFETCH
+from headwater.protocols.prism.signature import as_sent, sign
 from headwater.protocols.websocket import HttpRefusal, Request
 
 _MOST_DIGITS = 15  # of a time; more would not be one
@@ -35,6 +36,18 @@ def admit(request: Request, apps: Mapping[str, str], sign_seconds: float, terms:
     if not proven or not secret:
         raise _refused("there is no such client, or this is not its signature or secret")
     return client
+
+
+def wanted_prefetch(request: Request) -> int | None:
+    """How many messages at a time the client asks for, if it does."""
+    text = _first_values(request.parameters()).get("prefetch")
+    if text is None:
+        return None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else 0
+    if not 1 <= number <= MOST_PREFETCH:
+        sentence = f"prefetch has to be a whole number from 1 to {MOST_PREFETCH}"
+        raise HttpRefusal(400, "bad_request", sentence)
+    return number
 
 
 def _check_signing(found: Mapping[str, str], sign_seconds: float, terms: Terms) -> None:
@@ -65,4 +78,4 @@ def _first_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+    return hmac.compare_digest(as_sent(one), as_sent(other))

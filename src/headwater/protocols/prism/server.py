@@ -62,6 +62,7 @@ class PrismSession(WebSocketSession):
         self._service = service
         self._body_bytes = min(BODY_BYTES, terms.message_bytes)
         self._client = ""
+        self._prefetch: int | None = None  # as the client has asked for
         self._next_tag = 1
         self._held: dict[bytes, tuple[Key, int]] = {}  # the offset that a tag stands for
         self._quote = b"" if service.settings.numeric_tags else b'"'
@@ -73,6 +74,7 @@ class PrismSession(WebSocketSession):
         self._client = handshake.admit(
             request, service.apps, service.settings.sign_seconds, self._terms
         )
+        self._prefetch = handshake.wanted_prefetch(request)
         yield Identify(self._client)
 
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
@@ -151,7 +153,7 @@ class PrismSession(WebSocketSession):
         name = name or DEFAULT_QUEUE
         queue = self._service.queue(self._client, name)
         topics.check(queue.dead_topic, self._terms.topic_bytes)
-        return position + 1, (Consume((name, ""), queue),)
+        return position + 1, (Consume((name, ""), queue, prefetch=self._prefetch),)
 
     def _acknowledge(self, commands: list[bytes], position: int) -> Step:
         """An acknowledgement and those behind it: one command for each queue."""

@@ -6,7 +6,8 @@ from headwater import units
 from headwater.declare import array, inherited, required, setting, table
 from headwater.protocols.entry import Complaint
 
-_PREFETCH = units.whole_number(1, 65535)
+MOST_PREFETCH = 65535
+_PREFETCH = units.whole_number(1, MOST_PREFETCH)
 _ACK_SECONDS = units.number(0.1, 7 * 86400)
 _MAX_DELIVERIES = units.whole_number(1, 1_000_000)
 _BACKLOG_AGE = units.or_off(units.duration("1s", "36500d"))
@@ -33,8 +34,10 @@ class PrismQueue:
     bindings: tuple[str, ...] = setting(
         units.texts(units.text(1, 256)),
         [],
-        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Without any, "
-        "the key that is equal to its name, and the default queue every key.",
+        "Patterns of the routing keys that it takes; `*` is one word, `#` any number. Words are "
+        "separated by `.` where other protocols' topics have `/`: `order.*` takes the topic "
+        "`order/new`, and not `order.new`. Without any, the key that is equal to its name, and the "
+        "default queue every key.",
     )
     prefetch: int = inherited(_PREFETCH, "prism.prefetch", "The same as there, for this queue.")
     ack_seconds: float = inherited(
@@ -62,8 +65,12 @@ class PrismSettings:
         300,
         "How far the time in a signature may be from the broker's clock.",
     )
+    # One deployed client cannot read more than one message at a time without fail.
     prefetch: int = setting(
-        _PREFETCH, 100, "How many messages a consumer may have that it has not acknowledged."
+        _PREFETCH,
+        1,
+        "How many messages a consumer may have that it has not acknowledged, if it asks for no "
+        "number in its handshake.",
     )
     ack_seconds: float = setting(
         _ACK_SECONDS,

@@ -8,11 +8,14 @@
     body      empty for a WebSocket's GET
 
 Each part between the secrets, the method aside, is percent-encoded as a whole after it was built.
+Parts are bytes: what a client sends and signs need not be UTF-8.
 """
 
 import hashlib
 from collections.abc import Iterable
 from urllib.parse import quote
+
+from headwater.protocols.websocket import AS_SENT
 
 SIGN = "sign"
 #: Secrets that stand in published examples, so everyone knows them. No configuration may use one.
@@ -28,27 +31,32 @@ def sign(
     signed_headers = [(name, value) for name, value in headers if _is_signed(name)]
     parameters = [(name, value) for name, value in query if name != SIGN]
     parts = (
-        secret,
-        method,
-        _encoded(path),
+        as_sent(secret),
+        as_sent(method),
+        _encoded(as_sent(path)),
         _encoded(_joined(signed_headers)),
         _encoded(_joined(parameters)),
         _encoded(body),
-        secret,
+        as_sent(secret),
     )
     # The protocol's choice; nothing but this comparison rests on it.
-    digest = hashlib.md5("&".join(parts).encode(errors="replace"), usedforsecurity=False)
+    digest = hashlib.md5(b"&".join(parts), usedforsecurity=False)
     return digest.hexdigest().upper()
+
+
+def as_sent(text: str) -> bytes:
+    return text.encode(errors=AS_SENT)
 
 
 def _is_signed(name: str) -> bool:
     return name == "Authorization" or name.startswith("X-Api-")
 
 
-def _joined(pairs: Pairs) -> str:
-    return "&".join([f"{name}={value}" for name, value in sorted(pairs)])
+def _joined(pairs: Pairs) -> bytes:
+    raw = sorted([(as_sent(name), as_sent(value)) for name, value in pairs])
+    return b"&".join([b"%b=%b" % pair for pair in raw])
 
 
-def _encoded(part: str | bytes) -> str:
+def _encoded(part: bytes) -> bytes:
     """RFC 3986: all but A-Z a-z 0-9 - . _ ~ becomes %XX."""
-    return quote(part, safe="", errors="replace") if isinstance(part, str) else quote(part, safe="")
+    return quote(part, safe="").encode()

@@ -59,7 +59,9 @@ class PsmbClient(Client):
 
     async def _link(self, mode: bytes, pattern: str = "") -> Link:
         async def introduce(link: Link) -> None:
-            await link.ask(psmb.PsmbClientSession.hello() + mode)
+            # I.3: the client is in state (II), where it chooses the mode, after message 3.
+            await link.greeted(psmb.PsmbClientSession.hello())
+            await link.ask(mode)
 
         def session() -> psmb.PsmbClientSession:
             return psmb.PsmbClientSession(MESSAGE_BYTES, pattern)

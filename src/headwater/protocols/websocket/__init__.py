@@ -23,6 +23,7 @@ from headwater.protocols.websocket.frames import (
     masked_frames,
 )
 from headwater.protocols.websocket.handshake import (
+    AS_SENT,
     HttpRefusal,
     Request,
     check_upgrade,
@@ -32,6 +33,7 @@ from headwater.protocols.websocket.handshake import (
 from headwater.protocols.websocket.server import WebSocketSession
 
 __all__ = [
+    "AS_SENT",
     "BINARY",
     "CLOSE",
     "PING",

@@ -24,20 +24,28 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+# What a client sent need not be UTF-8. Bytes that are not stand as surrogates in the text, so that
+# encoding it in the same way gives back what was sent.
+AS_SENT = "surrogateescape"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
+    """What was asked for; the values of headers and parameters `AS_SENT`."""
+
     method: str
     path: str  # as it was sent, without the query
     query: str
     headers: list[tuple[str, str]] = field(default_factory=list)
 
     def header(self, name: str) -> str:
-        """The values of a header, in whatever case it was sent; empty if it is not there."""
-        return find_header(self.headers, name)
+        """The values of a header as plain text, in whatever case its name was sent; empty if it is
+        not there."""
+        return find_header(self.headers, name).encode(errors=AS_SENT).decode(errors="replace")
 
     def parameters(self) -> list[tuple[str, str]]:
         """The query's parameters, decoded, in their order."""
-        return parse_qsl(self.query, keep_blank_values=True)
+        return parse_qsl(self.query, keep_blank_values=True, errors=AS_SENT)
 
 
 class HttpRefusal(HeadwaterError):
@@ -68,7 +76,7 @@ def read_request(data: bytes, most: int = REQUEST_BYTES) -> tuple[Request, int] 
         if len(data) >= most:
             raise HttpRefusal(431, "too_large", f"the request is over {most} bytes")
         return None
-    first, *lines = data[:end].decode(errors="replace").split("\r\n")
+    first, *lines = data[:end].decode(errors=AS_SENT).split("\r\n")
     found = _REQUEST_LINE.fullmatch(first)
     if found is None:
         raise HttpRefusal(400, "bad_request", "the first line is not an HTTP request")

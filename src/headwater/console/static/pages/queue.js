@@ -54,6 +54,7 @@ export function queue(view) {
     h("p", { class: "trail" }, h("a", { href: "/queues" }, "Queues"), " /"),
     heading(name, state.detail && protocol(state.detail.protocol)),
     state.detail && figures(state.detail),
+    state.detail?.unmatched_bindings.map((each) => h("p", { class: "quiet" }, `Binding ${each.note}.`)),
     deadLetters(state, act("redrive", redriveQuestion), act("purge", purgeQuestion)),
   ]);
 }

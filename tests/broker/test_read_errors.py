@@ -12,6 +12,7 @@ from headwater.broker.broker import Broker
 from headwater.commands import Subscribe
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import LogSettings
+from headwater.log.embedded.file import LogFile
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client, settle
 from tests.broker.failing import FailingEngine, quick_retries
@@ -63,6 +64,30 @@ def test_it_is_tried_again(tmp_path: Path, join: Join, number: int) -> None:
         assert [payload for _, payload, _ in client.delivered] == [b"0", b"1"]
         assert not client.closed
         assert (broker.read_errors.count, broker.read_errors.last) == (5, "no luck")
+
+    run(tmp_path, check)
+
+
+@everyone
+def test_a_file_that_cannot_be_read_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join: Join
+) -> None:
+    read, failures = LogFile.read, [OSError(errno.EIO, "no luck")] * 5
+
+    def failing(self: LogFile, position: int, length: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(self, position, length)
+
+    async def check(broker: Broker, engine: FailingEngine) -> None:
+        monkeypatch.setattr(LogFile, "read", failing)
+        client = Client(broker)
+        join(client)
+        await settle(broker)
+        assert [payload for _, payload, _ in client.delivered] == [b"0", b"1"]
+        assert not client.closed and broker.read_errors.count == 5
+        place = "segment 00000000000000000000.log, offsets 0 to 1"
+        assert broker.read_errors.last == f"no luck ({place})"
 
     run(tmp_path, check)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from headwater.client import BmtpClient, PrismClient
 from tests.e2e.process import APP, SECRET, BrokerProcess
 
-Consumer = TypeVar("Consumer", PrismClient, BmtpClient)
+Consumer = TypeVar("Consumer", bound=PrismClient | BmtpClient)
 
 
 def prism(broker: BrokerProcess) -> PrismClient:

@@ -117,6 +117,33 @@ def test_who_cannot_be_served_is_told(
     run(tmp_path, check)
 
 
+def test_who_comes_later_has_the_whole_time_for_retries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue stays when its consumers leave, and so does what it knows of reads that failed."""
+
+    async def check(broker: Broker, engine: FailingEngine) -> None:
+        engine.failures, began = 1 << 30, asyncio.get_running_loop().time()
+        client = Client(broker)
+        consume(client)
+        while not broker.read_errors.count:
+            await asyncio.sleep(0)
+        client.leave()
+        # As if that had been long ago.
+        passed = asyncio.get_running_loop().time() - began
+        monkeypatch.setattr(cursor, "RETRY_FOR_SECONDS", passed)
+        while asyncio.get_running_loop().time() < began + 2 * passed:
+            await asyncio.sleep(0)
+        engine.failures = 1
+        another = Client(broker)
+        consume(another)
+        await settle(broker)
+        assert [payload for _, payload, _ in another.delivered] == [b"0", b"1"]
+        assert not another.closed
+
+    run(tmp_path, check)
+
+
 @everyone
 def test_who_leaves_meanwhile_is_not_read_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join: Join

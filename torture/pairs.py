@@ -111,7 +111,7 @@ async def _cycle(directory: Path, chance: Random) -> Verdict:
         sent = await asyncio.to_thread(backlog.publish, broker, chance)
         staying = asyncio.create_task(queue.stay())
         try:
-            rounds = chance.randint(4, 12)
+            rounds = chance.randint(5, 20)
             killed = chance.randrange(rounds * 3)  # one time out of three
             for number in range(rounds):
                 await queue.pair()

@@ -1,14 +1,15 @@
 """Two operators redrive or delete the dead letters of a queue at once, through the control socket.
 
-One of them is refused, and hears what runs. Now and then the broker is killed in the middle, and a
-redrive is started again. In the end each dead letter was published to its topic again exactly once,
-or is still dead; unless they were deleted, all that were left of them at once.
+One of them is refused, and hears what runs. Now and then the broker is killed in the middle, or has
+to stop, and a redrive is started again. In the end each dead letter was published to its topic
+again exactly once, or is still dead; unless they were deleted, all that were left of them at once.
 """
 
 import asyncio
 import base64
 import contextlib
 import re
+import signal
 import threading
 import time
 from collections import Counter
@@ -40,7 +41,9 @@ BUSY = re.compile(
     rf"a (redrive( \(\d+ of \d+\))?|deletion) of dead letters of {QUEUE} is running; "
     "try again when it is done"
 )
-AWAY = re.compile("the broker has stopped before it answered|no broker is running|cannot reach")
+AWAY = re.compile(
+    "the broker has stopped before it answered|the broker is stopping|no broker is running"
+)
 # The broker is killed at most so long after an operator has begun.
 KILL_SECONDS = 0.15
 PAGE = 100
@@ -116,7 +119,8 @@ def cycle(directory: Path, chance: Random, *, killed: bool) -> Verdict:
             other = chance.choice((REDRIVE, REDRIVE, REDRIVE, PURGE))
             asking = operators.ask_at_once(Order("queue.redrive", limit), other)
             time.sleep(chance.uniform(0, KILL_SECONDS))
-            broker.kill()
+            broker.signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+            broker.finish()
             for each in asking:
                 each.join()
             broker.start()

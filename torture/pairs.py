@@ -38,7 +38,7 @@ class Queue:
         self.broker, self.accounts = broker, Accounts()
         self._prefetch, self._chance = prefetch, chance
         #: The one that stays waits a little with each message, until the others are through.
-        self.pause = 0.002
+        self.pause = 0.005
 
     async def stay(self) -> None:
         """Take all that there is. To ask for a message acknowledges the one before."""
@@ -61,22 +61,23 @@ class Queue:
         chance, client = Random(self._chance.random()), prism(self.broker)
         await client.open()
         await client.subscribe()
-        with contextlib.suppress(TimeoutError):
-            if done := [await self._next(client) for _ in range(chance.randint(0, 20))]:
-                client._finish()
-                client._flush()
-                self.accounts.done.update(done)
-                if is_up(client):
-                    await self.accounts.ping(client, done)
-            holds_back(client)
-            for _ in range(chance.randint(1, self._prefetch)):
-                await self._next(client)
+        if done := await self._take(client, chance.randint(0, 20)):
+            client._finish()
+            client._flush()
+            self.accounts.done.update(done)
+            if is_up(client):
+                await self.accounts.ping(client, done)
+        await self._take(holds_back(client), chance.randint(1, self._prefetch))
         return client
 
-    async def _next(self, client: PrismClient) -> bytes:
-        message = await asyncio.wait_for(anext(client), MESSAGE_SECONDS)
-        self.accounts.receive(key := key_of(message.payload))
-        return key
+    async def _take(self, client: PrismClient, most: int) -> list[bytes]:
+        taken: list[bytes] = []
+        with contextlib.suppress(TimeoutError):
+            while len(taken) < most:
+                message = await asyncio.wait_for(anext(client), MESSAGE_SECONDS)
+                self.accounts.receive(key := key_of(message.payload))
+                taken.append(key)
+        return taken
 
     async def kill(self) -> None:
         now = asyncio.get_running_loop().time

@@ -73,7 +73,7 @@ bench-console: .venv/dev ## Measure what it costs the broker to be looked at (mi
 	@$(BIN)/python -m bench.console $(ARGS)
 
 .PHONY: torture
-torture: .venv/dev ## Kill the broker under load, again and again (minutes)
+torture: .venv/dev ## Do harm to brokers, and account for every message (minutes)
 	@$(BIN)/python -m torture $(ARGS)
 
 .PHONY: torture-spark

@@ -72,7 +72,7 @@ def torture(directory: Path, cycles: int, seconds: float) -> Verdict:
             time.sleep(random.uniform(0.1, 1.0) * seconds)
             victim = VICTIMS[cycle % len(VICTIMS)]
             _kill(victim, driver, broker)
-            killed[victim] += 1
+            killed[f"{victim} killed"] += 1
             if victim != "broker":
                 driver.kill()
                 _start(driver)
@@ -89,7 +89,7 @@ def torture(directory: Path, cycles: int, seconds: float) -> Verdict:
         broker.__exit__(None, None, None)
     wrong = [] if proof["well"] else [json.dumps(each) for each in proof["outcomes"]]
     return Verdict(
-        kills=killed,
+        harm=killed,
         sent=shop.sent,
         acknowledged=publisher.acknowledged,
         found=proof["records"],

@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from headwater.log.embedded.view import View
 from tests.e2e.process import BrokerProcess
 from torture.driver import Driver, is_worker
+from torture.log import stored_runs
 from torture.publisher import Publisher
 from torture.verdict import Verdict, faults_about, faults_of
 
@@ -57,7 +57,7 @@ def torture(directory: Path, cycles: int, seconds: float) -> Verdict:
                 broker.start()
             elif victim == "driver":
                 driver.kill()
-            killed[victim] += 1
+            killed[f"{victim} killed"] += 1
             if not driver.running():
                 driver.kill()
                 _start(driver, "on", "ready")
@@ -75,7 +75,7 @@ def torture(directory: Path, cycles: int, seconds: float) -> Verdict:
     came, went = _copied(directory / "data")
     missing, extra = came - went, went - came
     return Verdict(
-        kills=killed,
+        harm=killed,
         sent=numbers.sent,
         acknowledged=publisher.acknowledged,
         found=went.total(),
@@ -92,12 +92,8 @@ def _start(driver: Driver, mode: str, word: str) -> None:
 
 def _copied(data: Path) -> tuple[Counter[bytes], Counter[bytes]]:
     """What came to the query, and what it has written."""
-    log = View.open(data / "log")
     came: Counter[bytes] = Counter()
     went: Counter[bytes] = Counter()
-    offset = log.start
-    while offset < log.end:
-        batches, offset = log.read(offset, lambda topic: True, 8 << 20, log.end)
-        for batch in batches:
-            (went if batch.run.topic == "out" else came).update(batch.run.payloads)
+    for run in stored_runs(data):
+        (went if run.topic == "out" else came).update(run.payloads)
     return came, went

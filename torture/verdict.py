@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from tests.e2e.process import BrokerProcess
 
 _SHOWN = 5
+TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The accounts of a torture, after the last kill."""
+    """The accounts of a torture, after the last harm was done."""
 
-    #: How often who was killed.
-    kills: Mapping[str, int]
+    #: What was done, and how often: "broker killed".
+    harm: Mapping[str, int]
     sent: int
     #: Those that the broker has promised to keep.
     acknowledged: int
@@ -31,12 +32,12 @@ class Verdict:
         return not (self.lost or self.twice or self.faults)
 
     def __str__(self) -> str:
-        kills = ", ".join(f"{number} of the {name}" for name, number in self.kills.items())
+        harm = ", ".join(f"{what} {number:,}" for what, number in self.harm.items())
         counts = (
             f"sent {self.sent:,}, acknowledged {self.acknowledged:,}, found {self.found:,}, "
             f"lost {self.lost:,}, twice {self.twice:,}"
         )
-        return "\n".join([f"kills: {kills or 'none'}; {counts}", *self.faults])
+        return "\n".join([f"{harm or 'no harm'}; {counts}", *self.faults])
 
 
 def faults_about(**wrong: Collection[object]) -> tuple[str, ...]:
@@ -49,11 +50,12 @@ def faults_about(**wrong: Collection[object]) -> tuple[str, ...]:
     )
 
 
-def faults_of(broker: BrokerProcess, code: int = 0) -> tuple[str, ...]:
-    """What is wrong with a broker that has stopped."""
+def faults_of(broker: BrokerProcess, code: int = 0, *, expected: int = 0) -> tuple[str, ...]:
+    """What is wrong with a broker that has ended, with this code and so many tracebacks where
+    those are `expected`."""
     found = []
     if code:
         found.append(f"the broker ended with {code}: {broker.log[-3000:]}")
-    if "Traceback" in broker.log:
-        found.append(f"the broker logged a traceback: {broker.log[-3000:]}")
+    if (told := broker.log.count(TRACEBACK)) > expected:
+        found.append(f"the broker logged {told} tracebacks: {broker.log[-3000:]}")
     return tuple(found)

@@ -9,6 +9,9 @@ def notice_dead_peers(listening: socket.socket, seconds: float) -> None:
     """A peer that is gone without a word (no power, no network) is noticed after so many seconds,
     whether it is silent or is being sent something. Accepted connections inherit this.
 
+    A peer that is there, and has had no room for what is sent for so long, is disconnected, too:
+    Linux counts that time as unanswered. It keeps a consumer that hangs from holding messages.
+
     Half of the time a connection may be silent; then the system asks the peer three times.
     """
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -45,6 +45,10 @@ async def fail() -> None:
     raise KeyError("a secret of the broker")
 
 
+async def read() -> None:
+    raise OSError(24, "Too many open files")
+
+
 async def unspeakable() -> object:
     return object()
 
@@ -55,6 +59,7 @@ HANDLERS: dict[str, Handler] = {
     "count": count,
     "refuse": refuse,
     "fail": fail,
+    "read": read,
     "unspeakable": unspeakable,
 }
 
@@ -111,6 +116,17 @@ def test_progress_comes_before_the_result(data: Path) -> None:
 def test_a_refusal_is_the_answer(data: Path) -> None:
     with pytest.raises(HeadwaterError, match=r"^there is no queue größe$"):
         call(data, "refuse", sentence="there is no queue größe")
+
+
+def test_what_the_system_refuses_is_told(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.ERROR),
+        pytest.raises(
+            HeadwaterError, match=r"^the broker cannot do this now: Too many open files$"
+        ),
+    ):
+        call(data, "read")
+    assert not caplog.records[0].exc_info
 
 
 @pytest.mark.parametrize("do", ["fail", "unspeakable"])

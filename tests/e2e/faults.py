@@ -7,13 +7,37 @@ a module that Python imports by itself. The broker is the real one but for what 
 import os
 from pathlib import Path
 
+PLACE = "faults"
+
 
 def injected(directory: Path, code: str) -> dict[str, str]:
-    place = directory / "faults"
+    place = directory / PLACE
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
     known = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(place), *([known] if known else [])])}
+
+
+class Switch:
+    """Turns a fault on and off while the broker runs, if its code asks `switched_on()`: a file
+    beside the code."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / PLACE / "switch"
+
+    def on(self) -> None:
+        self._file.touch()
+
+    def off(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+
+_SWITCHED_ON = """
+from pathlib import Path
+
+def switched_on(switch=Path(__file__).with_name("switch")):
+    return switch.exists()
+"""
 
 
 #: A thread of the log ends when it meets a message that says so.
@@ -32,6 +56,35 @@ def dying(method):
 # A slow machine has the time to see it refuse.
 from headwater.server import server
 server.FAILED_SECONDS = 3600.0
+"""
+
+#: A thread of the log ends when the switch is on: before a piece of its work, or after it.
+SWITCHED_DEATH = f"""{_SWITCHED_ON}
+from headwater.log.embedded import state, store, syncer, writer
+
+def dying(method):
+    def act(*arguments):
+        on = switched_on()
+        result = method(*arguments) if {{after}} or not on else None
+        if on:
+            raise RuntimeError("a bug")
+        return result
+    return act
+
+{{of}} = dying({{of}})
+"""
+
+#: Reads of the log fail while the switch is on, as those of a disk do that has a bad moment.
+READ_ERRORS = f"""{_SWITCHED_ON}
+import errno, os
+from headwater.log.embedded.file import LogFile
+
+def failing(self, position, length, read=LogFile.read):
+    if switched_on():
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return read(self, position, length)
+
+LogFile.read = failing
 """
 
 #: Flight ends as soon as it serves.

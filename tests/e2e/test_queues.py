@@ -4,23 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from headwater.client import BmtpClient, BpspClient, PrismClient
 from headwater.protocols.websocket import BINARY, masked_frame
-from tests.e2e.process import ALL_FIVE, APP, PATIENCE, SECRET, BrokerProcess, eventually
-
-Consumer = TypeVar("Consumer", PrismClient, BmtpClient)
-
-
-def prism(broker: BrokerProcess) -> PrismClient:
-    return PrismClient("127.0.0.1", broker.ports["prism"], app=APP, secret=SECRET)
-
-
-def bmtp(broker: BrokerProcess, qos: int = 1) -> BmtpClient:
-    return BmtpClient("127.0.0.1", broker.ports["bmtp"], qos=qos)
+from tests.e2e.clients import bmtp, drop, holds_back, prism
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, BrokerProcess, eventually
 
 
 async def take(client: PrismClient | BmtpClient, count: int) -> list[bytes]:
@@ -39,12 +29,6 @@ def numbered(numbers: Iterable[int]) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def holds_back(client: Consumer) -> Consumer:
-    """It acknowledges nothing. Others do so as soon as they have to wait for the next message."""
-    client._flush = lambda: None  # type: ignore[method-assign]
-    return client
-
-
 def settled(broker: BrokerProcess, queue: str, first: int) -> None:
     """Wait until it is on disk that everything before `first` is done with, so that it survives a
     kill. It is there within 100 ms where nobody else uses the disk."""
@@ -52,15 +36,6 @@ def settled(broker: BrokerProcess, queue: str, first: int) -> None:
         position, open_items = broker.queue_on_disk(queue)
         if min([position, *open_items]) == first:
             return
-
-
-async def drop(client: PrismClient | BmtpClient) -> None:
-    """As a process that dies: nothing is acknowledged or said any more."""
-    transport = client._link._transport
-    assert transport is not None
-    client._link._closed = True
-    transport.abort()
-    await asyncio.sleep(0)
 
 
 def run(check: Callable[[], Awaitable[None]]) -> None:

@@ -17,6 +17,7 @@ from headwater.client import BpspClient
 from headwater.control import call
 from headwater.flight import requests
 from headwater.flight.stages import Stages
+from tests.e2e.faults import READ_ERRORS, Switch, injected
 from tests.e2e.process import ALL_FIVE, BrokerProcess, eventually
 from tests.flight.client import Client, rows
 
@@ -71,6 +72,19 @@ def test_what_was_published_is_read(broker: BrokerProcess, client: Client) -> No
     assert set(table.column("publisher").to_pylist()) == {"bob"}
     assert table.column("headers").to_pylist() == [[], [], [("colour", "blue")]]
     assert "headers" not in client.read(start=0, end=3).schema.names
+
+
+def test_a_read_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    """Spark does so, as with a broker that is away for a moment."""
+    with BrokerProcess(tmp_path / "data", **injected(tmp_path, READ_ERRORS)) as broker:
+        publish(broker, "a", b"0", b"1")
+        switch = Switch(tmp_path)
+        with contextlib.closing(Client(broker.ports["flight"])) as client:
+            switch.on()
+            with pytest.raises(flight.FlightUnavailableError, match="Input/output error"):
+                client.read(start=0, end=2)
+            switch.off()
+            assert values(client.read(start=0, end=2)) == [b"0", b"1"]
 
 
 def test_ranges_topics_and_patterns(broker: BrokerProcess, client: Client) -> None:

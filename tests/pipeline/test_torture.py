@@ -14,5 +14,5 @@ def test_kills_of_the_driver_and_java(tmp_path: Path) -> None:
     """The short form of `make torture-spark`: two kills, and the proof afterwards."""
     verdict = pipeline.torture(tmp_path, cycles=2, seconds=2.0)
     assert verdict.good, verdict
-    assert verdict.kills == {"driver": 1, "java": 1}
+    assert verdict.harm == {"driver killed": 1, "java killed": 1}
     assert 0 < verdict.acknowledged <= verdict.found, verdict

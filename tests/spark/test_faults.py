@@ -29,5 +29,5 @@ def test_kills_of_the_driver_a_worker_and_the_broker(tmp_path: Path) -> None:
     """The short form of `make torture-spark`."""
     verdict = torture.torture(tmp_path, cycles=3, seconds=1.0)
     assert verdict.good, verdict
-    assert sum(verdict.kills.values()) == 3
+    assert sum(verdict.harm.values()) == 3
     assert 0 < verdict.acknowledged <= verdict.found, verdict

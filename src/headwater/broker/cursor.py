@@ -149,6 +149,7 @@ class Cursor(ABC):
         self._stop_reading()
 
     def _stop_reading(self) -> None:
+        self._failing_since = None  # whoever comes next has all the time that there is for retries
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None

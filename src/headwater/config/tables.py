@@ -101,7 +101,8 @@ class Limits:
     dead_peer_seconds: float = setting(
         units.number(6, 86400),
         60,
-        "Seconds until a client that is gone without a word (no power, no network) is noticed.",
+        "Seconds until a client is disconnected that is gone without a word (no power, no "
+        "network), or reads nothing of what waits for it.",
     )
     topic_bytes: int = setting(
         units.size("1", "65535"), "1KiB", "Longest topic that a client may use."

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.control import protocol
 from headwater.control.protocol import ControlRequest
-from headwater.errors import HeadwaterError, Refusal
+from headwater.errors import Code, HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Control:
     `handlers` has a coroutine function for each command, by the name of the command. It takes what
     the request has in "with" as keyword arguments; if it has a parameter `progress`, it gets a
     callable for it, to be called with what is done and the total, in the thread of the loop. What
-    it returns goes to JSON. A HeadwaterError is the answer, too.
+    it returns goes to JSON. A HeadwaterError is the answer, too; so is an OSError.
 
     A command that has begun runs to its end, even if the one who asked for it has gone.
     """
@@ -93,6 +93,10 @@ class Control:
             return protocol.error(str(error), error.code.value)
         except HeadwaterError as error:
             return protocol.error(str(error))
+        except OSError as error:  # of the log's files: a disk or a limit, not a fault of ours
+            logger.error("a request on the control socket failed: %s", error)
+            sentence = f"the broker cannot do this now: {error.strerror or error}"
+            return protocol.error(sentence, Code.UNAVAILABLE.value)
         except Exception:
             logger.exception("a request on the control socket failed")
             return protocol.error("internal error; the log of the broker says more")

@@ -93,6 +93,8 @@ class _told:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, Refusal) and error.code in (Code.UNAVAILABLE, Code.NO_SPACE):
             raise flight.FlightUnavailableError(str(error)) from None
+        if isinstance(error, OSError):  # of the log's files: clients may try again
+            raise flight.FlightUnavailableError(error.strerror or str(error)) from None
         if isinstance(error, HeadwaterError):
             raise flight.FlightServerError(str(error)) from None
         if isinstance(error, ValueError) and kind is not None and issubclass(kind, ValueError):

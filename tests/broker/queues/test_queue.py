@@ -15,6 +15,7 @@ from headwater.broker.queues.queue import Queue
 from headwater.errors import Refusal
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.log.embedded.file import LogFile
 from headwater.message import Batch, Run
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client
@@ -412,16 +413,15 @@ def test_burying_waits_until_the_message_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     monkeypatch.setattr(dead, "RETRY_SECONDS", 0.01)
+    read, failures = LogFile.read, [error, error]
+
+    def failing(self: LogFile, position: int, length: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(self, position, length)
 
     async def check(broker: Broker) -> None:
-        read, failures = broker.engine.read, [error, error]
-
-        async def failing(*arguments: object) -> object:
-            if failures:
-                raise failures.pop()
-            return await read(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(broker.engine, "read", failing)
+        monkeypatch.setattr(LogFile, "read", failing)
         queue = await dead_letters(broker, 3)
         assert not failures and await broker.dead.count(queue) == 3
 

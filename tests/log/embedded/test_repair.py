@@ -2,12 +2,13 @@
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from headwater.errors import LogDamaged, LogError, LogLocked
+from headwater.errors import LogError, LogLocked
 from headwater.log.embedded import segment
 from headwater.log.embedded.repair import Repaired, repair
 from headwater.log.embedded.store import LogStore
@@ -134,7 +135,8 @@ def test_a_disk_with_a_bad_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", pread)
         store = LogStore.open(tmp_path)
-        with pytest.raises(LogDamaged, match="Input/output error"):
+        place = f"segment {FIRST}, offsets {index.bases[1]} to {index.bases[2] - 1}"
+        with pytest.raises(OSError, match=re.escape(f"Input/output error ({place})")):
             contents(store, index.bases[1])
         store.close()
         (repaired,) = repair(tmp_path)

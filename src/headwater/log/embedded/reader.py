@@ -5,7 +5,8 @@ Rules:
   the tuple once and finds in it what is true at that moment.
 - A segment that was dropped or replaced between looking it up and opening it is looked up anew.
 - Every frame that is read is checked. Where the check fails, LogDamaged names it; what was read
-  before it is handed out first.
+  before it is handed out first. A read that the system refuses is no damage: it raises OSError,
+  and may succeed the next time.
 - No read takes much longer than PATIENCE, however little of the log is wanted.
 """
 
@@ -191,7 +192,7 @@ class LogReader:
                 at = following
                 if time.monotonic() > deadline:
                     break
-        except LogDamaged:
+        except (LogDamaged, OSError):
             if not items:
                 raise
         return items, at
@@ -226,7 +227,8 @@ class LogReader:
         try:
             data = memoryview(opened.file.read(begin, positions[last] - begin))
         except OSError as error:
-            raise segment.damaged(bases[first], bases[last], f"{error.strerror}") from error
+            where = f"segment {segment.name}, offsets {bases[first]} to {bases[last] - 1}"
+            raise OSError(error.errno, f"{error.strerror} ({where})") from error
         for number in range(first, last):
             piece = data[positions[number] - begin : positions[number + 1] - begin]
             yield self._decode(segment, piece, bases[number], bases[number + 1])

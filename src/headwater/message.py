@@ -18,9 +18,10 @@ AT_MOST_ONCE = (QOS, "0")
 EXACTLY_ONCE = (QOS, "2")
 
 #: Headers in which a publisher says when messages are to be delivered, and until when: milliseconds
-#: since 1970.
-DELIVER_AT = "deliver-at"
-EXPIRE_AT = "expire-at"
+#: since 1970, or from now on. The broker stores the former.
+DELIVER_AT, DELIVER_AFTER = "deliver-at", "deliver-after"
+EXPIRE_AT, EXPIRE_AFTER = "expire-at", "expire-after"
+TIMES = frozenset((DELIVER_AT, DELIVER_AFTER, EXPIRE_AT, EXPIRE_AFTER))
 
 
 # Of how many kinds of subscribers a run keeps the bytes.

@@ -274,3 +274,49 @@ def test_what_retention_took_is_told(
 
     log = LogSettings(segment_bytes=64 * 1024, retention_bytes=128 * 1024, tail_bytes=1)
     run(tmp_path, test, log)
+
+
+@pytest.mark.parametrize(
+    ("given", "due", "stored"),
+    [
+        ({}, 0, {}),
+        ({"deliver-after": "50"}, 1050, {"deliver-at": "1050"}),
+        ({"deliver-after": "50", "deliver-at": "1020"}, 1050, {"deliver-at": "1050"}),
+        ({"expire-after": "50"}, 0, {"expire-at": "1050"}),
+        ({"expire-after": "50", "expire-at": "1020"}, 0, {"expire-at": "1020"}),
+        (
+            {"deliver-at": "2000", "expire-after": "50"},
+            2000,
+            {"deliver-at": "2000", "expire-at": "2050"},
+        ),
+        ({"deliver-at": "10", "expire-after": "50"}, 10, {"deliver-at": "10", "expire-at": "1050"}),
+    ],
+)
+def test_times_from_now_on_become_times_of_day(
+    given: dict[str, str], due: int, stored: dict[str, str]
+) -> None:
+    found = delays.timed((("other", "x"), *given.items()), 1000)
+    assert found == (due, (("other", "x"), *stored.items()))
+
+
+def test_a_repeat_is_one_whatever_the_time(tmp_path: Path, clock: SetClock) -> None:
+    """BMTP's clients say in how many seconds they want a message to be delivered."""
+
+    async def publish(broker: Broker) -> None:
+        publisher = Client(broker)
+        for again in (False, True):
+            soon = (("deliver-after", "20000"),)
+            publisher.publish("a", b"x", once=(1,), again=again, headers=soon)
+            await settle(broker)
+            clock.now += 1
+        assert len(broker.delays) == 1
+        assert publisher.answers == [b"OK", b"OK"]
+
+    async def repeat(broker: Broker) -> None:
+        publisher = Client(broker)
+        publisher.publish("a", b"x", once=(1,), again=True, headers=(("deliver-after", "20000"),))
+        await settle(broker)
+        assert len(broker.delays) == 1
+
+    run(tmp_path, publish)
+    run(tmp_path, repeat)

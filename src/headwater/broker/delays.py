@@ -1,9 +1,10 @@
 """Messages that are delivered later, and messages that nobody gets any more.
 
-A publisher asks for a delay in the header `deliver-at`. Such messages are stored at once, under a
-topic of their own that reaches nobody, and answered like any others. When their time has come they
-are published to their topic: so they are durable from the beginning, subscribers meet them where
-the log is then, and a broker that was not running at that time publishes them when it starts.
+A publisher asks for a delay in the header `deliver-at` or `deliver-after`. Such messages are stored
+at once, under a topic of their own that reaches nobody, and answered like any others. When their
+time has come they are published to their topic: so they are durable from the beginning, subscribers
+meet them where the log is then, and a broker that was not running at that time publishes them when
+it starts.
 
 What waits is kept as one small entry for each batch: in memory by its time, and in the notes.
 
@@ -31,7 +32,16 @@ from headwater.broker.cursor import has_expired, reason
 from headwater.broker.marks import mark, marked
 from headwater.broker.router import DELAYED
 from headwater.errors import Code, LogError, LogUnavailable, Refusal
-from headwater.message import DELIVER_AT, EXPIRE_AT, Batch, Headers, Run
+from headwater.message import (
+    DELIVER_AFTER,
+    DELIVER_AT,
+    EXPIRE_AFTER,
+    EXPIRE_AT,
+    TIMES,
+    Batch,
+    Headers,
+    Run,
+)
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -65,11 +75,29 @@ class Waiting(NamedTuple):
     end: int
 
 
-def milliseconds(value: str, header: str) -> int:
-    """A time in a header. Raises Refusal."""
+def _milliseconds(header: str, value: str) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) <= 16 and int(value) < LATEST):
-        raise Refusal(Code.MALFORMED, f"{header} is a time in milliseconds since 1970")
+        since = "" if header in (DELIVER_AFTER, EXPIRE_AFTER) else " since 1970"
+        raise Refusal(Code.MALFORMED, f"{header} is a number of milliseconds{since}")
     return int(value)
+
+
+def timed(headers: Headers, now: int) -> tuple[int, Headers]:
+    """When messages with these headers are to be delivered, and the headers with the times of day
+    that they mean. Raises Refusal."""
+    times = {name: _milliseconds(name, value) for name, value in headers if name in TIMES}
+    if not times:
+        return 0, headers
+    due = max(times.get(DELIVER_AT, 0), now + times[DELIVER_AFTER] if DELIVER_AFTER in times else 0)
+    named = [pair for pair in headers if pair[0] not in TIMES]
+    if due:
+        named.append((DELIVER_AT, str(due)))
+    ends = [times[EXPIRE_AT]] if EXPIRE_AT in times else []
+    if EXPIRE_AFTER in times:
+        ends.append(max(due, now) + times[EXPIRE_AFTER])
+    if ends:
+        named.append((EXPIRE_AT, str(min(ends))))
+    return due, tuple(named)
 
 
 class Delays:
@@ -93,22 +121,11 @@ class Delays:
         """The run as it is stored now. Raises Refusal."""
         if run.topic == DELAYED:
             raise Refusal(Code.NOT_PERMITTED, f"{DELAYED} is the broker's own topic")
-        due = 0
-        for name, value in run.headers:
-            if name == DELIVER_AT:
-                due = milliseconds(value, name)
-            elif name == EXPIRE_AT:
-                milliseconds(value, name)
-        if due <= time.time() * 1000:
-            return run
-        headers = (*_without_own(run.headers), (TOPIC, run.topic))
-        return Run(
-            DELAYED,
-            run.payloads,
-            protocol=run.protocol,
-            publisher=run.publisher,
-            headers=headers,
-        )
+        now = int(time.time() * 1000)
+        due, headers = timed(run.headers, now)
+        if due > now:
+            return _moved(run, DELAYED, (*_without_own(headers), (TOPIC, run.topic)))
+        return run if headers is run.headers else _moved(run, run.topic, headers)
 
     def add(self, batch: Batch) -> None:
         """Messages were put off, and are in the log."""
@@ -273,14 +290,8 @@ class Delays:
     def _restored(self, batch: Batch) -> Run:
         run = batch.run
         topic = next(value for name, value in run.headers if name == TOPIC)
-        headers = (*_without_own(run.headers), (FROM, mark(self._secret, batch.offset)))
-        return Run(
-            topic,
-            run.payloads,
-            protocol=run.protocol,
-            publisher=run.publisher,
-            headers=headers,
-        )
+        mine = (FROM, mark(self._secret, batch.offset))
+        return _moved(run, topic, (*_without_own(run.headers), mine))
 
     def _save(self) -> None:
         self._saved_at = self._engine.watermark
@@ -296,18 +307,16 @@ def original(run: Run) -> Run:
     if run.topic != DELAYED:
         return run
     topic = next((value for name, value in run.headers if name == TOPIC), DELAYED)
-    return Run(
-        topic,
-        run.payloads,
-        protocol=run.protocol,
-        publisher=run.publisher,
-        headers=_without_own(run.headers),
-    )
+    return _moved(run, topic, _without_own(run.headers))
 
 
 def _settle(future: "asyncio.Future[LogUnavailable | None]", error: LogUnavailable | None) -> None:
     if not future.done():  # otherwise the broker has stopped
         future.set_result(error)
+
+
+def _moved(run: Run, topic: str, headers: Headers) -> Run:
+    return Run(topic, run.payloads, protocol=run.protocol, publisher=run.publisher, headers=headers)
 
 
 def _without_own(headers: Headers) -> Headers:

@@ -15,7 +15,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 
-from headwater.message import EXACTLY_ONCE, Run
+from headwater.message import EXACTLY_ONCE, TIMES, Run
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,8 @@ MOST_DECLINED = 1024
 
 def keys_of(run: Run) -> list[int]:
     """Messages with the same key are taken for the same, or for copies of each other."""
-    common = hash((run.topic, run.headers))
+    # A wish to be delivered in three seconds is another time whenever it is repeated.
+    common = hash((run.topic, *(pair for pair in run.headers if pair[0] not in TIMES)))
     return [hash((common, payload)) for payload in run.payloads]
 
 

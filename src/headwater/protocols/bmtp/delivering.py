@@ -82,6 +82,8 @@ class Delivering:
             return _fitting(binary_bodies(channel, payloads), offsets, most)
         run = batch.run
         producer = producer_of(run.headers) if run.protocol == NAME else ""
+        if self._dialect == "document":
+            producer = producer or "null"
         bodies = json_bodies(channel, payloads, offsets, batch.timestamp, producer)
         return _fitting(bodies, offsets, most)
 

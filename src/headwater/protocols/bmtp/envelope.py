@@ -8,6 +8,14 @@ Data in JSON is a string, whose UTF-8 bytes are the payload, or an object or arr
 To a subscriber, a payload that is none of these goes as base64, with `"encoding":"base64"` behind.
 A producer_id is any scalar. It travels as the header of that name, as the JSON text that it is.
 
+In the dialect "bitmq", a client may also say how and when it wants a message to be delivered:
+
+    "delivery_mode"   1: at most once, to all that are there; 2: as usual; nothing else is one
+    "effect"          seconds until it is delivered
+    "expire"          seconds from then on until it is delivered to nobody any more
+
+and a message to a subscriber has no producer_id if there is none.
+
 These functions define the envelopes; `reader.py` has a shortcut for messages that look alike.
 """
 
@@ -27,6 +35,7 @@ from headwater.protocols.bmtp.jsontext import (
     value_at,
 )
 from headwater.protocols.bmtp.names import parse_channel
+from headwater.protocols.bmtp.settings import Dialect
 from headwater.protocols.bmtp.wire import HIGHEST_CHANNEL, MOST_PACKET_BYTES, U32
 
 PRODUCER = "producer_id"
@@ -48,12 +57,26 @@ _PLAIN_DELIVERY = re.compile(
 )
 
 
+class Wishes(NamedTuple):
+    """How and when messages are to be delivered."""
+
+    fleeting: bool = False  # at most once
+    effect: int = 0  # seconds; 0: at once
+    expire: int = 0  # seconds; 0: never
+
+
+NO_WISHES = Wishes()
+MOST_WISHED_SECONDS = 30 * 24 * 3600  # what the deployed server understands; it ignores others
+_FLEETING, _USUAL = 1, 2
+
+
 class EnvelopeOrigin(NamedTuple):
     """What messages of one run have in common, as far as the envelope tells."""
 
     channel: int
     producer: str = ""  # JSON text; empty: there is none
     publisher: str = ""  # the same for people to read
+    wishes: Wishes = NO_WISHES
 
 
 class Opened(NamedTuple):
@@ -66,12 +89,14 @@ class Opened(NamedTuple):
 # To the broker
 
 
-def open_json(envelope: bytes) -> Opened:
+def open_json(envelope: bytes, dialect: Dialect = "document") -> Opened:
     """What a client put into an envelope."""
     try:
         text = envelope.decode()
         found = members(text)
         origin = _origin(text, found)
+        if dialect == "bitmq":
+            origin = origin._replace(wishes=_wishes(found))
         if "data" not in found:
             raise ValueError("there are no data")
         payload = _payload_of(text, found["data"])
@@ -126,13 +151,11 @@ def json_bodies(
     payloads: Sequence[bytes],
     offsets: Sequence[int],
     timestamp: int,
-    producer: str = "",
+    producer: str = "null",
 ) -> list[bytes]:
-    """`timestamp` is in microseconds, like a batch's."""
-    common = (
-        f',"{PRODUCER}":{producer or "null"},"consumer_id":{channel}'
-        f',"create":{timestamp // 1000},"data":'
-    )
+    """`timestamp` is in microseconds, like a batch's. `producer` is JSON; empty: left out."""
+    named = f',"{PRODUCER}":{producer}' if producer else ""
+    common = f'{named},"consumer_id":{channel},"create":{timestamp // 1000},"data":'
     start = b'{"msg_id":%d' + common.encode().replace(b"%", b"%%")
     if _are_plain(b"".join(payloads)):
         whole = start + b'"%b"}'
@@ -145,7 +168,8 @@ def json_bodies(
 def json_fits(origin: EnvelopeOrigin, payload: bytes, most: int) -> bool:
     """Has an envelope of `most` bytes to a subscriber room for this payload, whatever offset and
     time it will have?"""
-    (empty,) = json_bodies(origin.channel, [b""], [_HIGHEST], _HIGHEST, origin.producer)
+    producer = origin.producer or "null"
+    (empty,) = json_bodies(origin.channel, [b""], [_HIGHEST], _HIGHEST, producer)
     return len(empty) - len('""') + len(_data(payload)) <= most
 
 
@@ -216,6 +240,21 @@ def _origin(text: str, found: dict[str, Member]) -> EnvelopeOrigin:
     if value is None:
         return EnvelopeOrigin(channel)
     return EnvelopeOrigin(channel, raw, value if isinstance(value, str) else raw)
+
+
+def _wishes(found: dict[str, Member]) -> Wishes:
+    mode = found["delivery_mode"].value if "delivery_mode" in found else _USUAL
+    # True is a number to Python, and none to JSON.
+    if isinstance(mode, bool) or mode not in (_FLEETING, _USUAL):
+        raise ValueError("the delivery_mode is neither 1 nor 2")
+    return Wishes(mode == _FLEETING, _seconds(found, "effect"), _seconds(found, "expire"))
+
+
+def _seconds(found: dict[str, Member], name: str) -> int:
+    value = found[name].value if name in found else 0.0
+    if not isinstance(value, float) or not 0 <= value <= MOST_WISHED_SECONDS:
+        return 0
+    return int(value)
 
 
 def _payload_of(text: str, data: Member) -> bytes:

@@ -77,5 +77,5 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# Numbers are not looked at, and as floats the longest ones take no longer than others.
+# Hardly any number is looked at, and as floats the longest ones take no longer than others.
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse)

@@ -11,9 +11,15 @@ from typing import NamedTuple
 from headwater import topics
 from headwater.commands import Command, Publish, Respond
 from headwater.errors import Code, ProtocolViolation, Refusal
-from headwater.message import Headers, Run, Tiles
+from headwater.message import DELIVER_AFTER, EXPIRE_AFTER, Headers, Run, Tiles
 from headwater.protocols.base import LONGEST_COLUMNS, TILED, Terms
-from headwater.protocols.bmtp.envelope import PRODUCER, SURE_BYTES, EnvelopeOrigin
+from headwater.protocols.bmtp.envelope import (
+    NO_WISHES,
+    PRODUCER,
+    SURE_BYTES,
+    EnvelopeOrigin,
+    Wishes,
+)
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.reader import reader_of
 from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
@@ -26,9 +32,9 @@ from headwater.protocols.bmtp.wire import (
     PUB,
     QOS_BITS,
     QOS_HEADERS,
-    STATUS_OF,
     count_alike,
     header_size,
+    puback_status,
     pubacks,
 )
 
@@ -61,7 +67,7 @@ class Publishing:
     ) -> None:
         self._terms = terms
         self._dialect: Dialect = dialect
-        self._reader = reader_of(envelope)
+        self._reader = reader_of(envelope, dialect)
         self._channels = channels
         self._senders: dict[EnvelopeOrigin, Sender | Refusal] = {}
         self._apart = 0  # packets before this position are taken one by one
@@ -95,7 +101,7 @@ class Publishing:
             except Refusal as error:
                 yield from self._finish(run)
                 run = None
-                yield from _refused(error, first, data[position + 1 : position + 2])
+                yield from self._refused(error, first, data[position + 1 : position + 2])
                 position = end
                 continue
             if tiles := self._tiles(data, position, start, end):
@@ -184,20 +190,29 @@ class Publishing:
     ) -> tuple[Command, ...]:
         sender = self._sender(origin)
         if isinstance(sender, Refusal):
-            return _refused(sender, first, streams)
+            return self._refused(sender, first, streams)
         qos = first & QOS_BITS
+        wishes = origin.wishes
+        headers = QOS_HEADERS[0 if wishes.fleeting else qos] + sender.producer
+        if wishes != NO_WISHES:
+            headers += _wished(wishes)
         run = Run(
             sender.topic,
             payloads,
             protocol=NAME,
             publisher=sender.publisher,
-            headers=QOS_HEADERS[qos] + sender.producer,
+            headers=headers,
         )
         if not qos:
             return (Publish(run),)
         once = streams if qos == 2 else b""
         again = qos == 2 and bool(first & DUP)
         return (Publish(run, pubacks(DONE, streams), True, streams, once, again),)
+
+    def _refused(self, error: Refusal, first: int, streams: bytes) -> tuple[Command, ...]:
+        if not first & QOS_BITS:
+            return ()  # QoS 0 is never answered
+        return (Respond(pubacks(puback_status(error.code, self._dialect), streams)),)
 
     def _sender(self, origin: EnvelopeOrigin) -> Sender | Refusal:
         sender = self._senders.get(origin)
@@ -219,7 +234,11 @@ class Publishing:
         return Sender(topic, origin.publisher or self._terms.peer, producer)
 
 
-def _refused(error: Refusal, first: int, streams: bytes) -> tuple[Command, ...]:
-    if not first & QOS_BITS:
-        return ()  # QoS 0 is never answered
-    return (Respond(pubacks(STATUS_OF[error.code], streams)),)
+def _wished(wishes: Wishes) -> Headers:
+    """When to deliver, in headers that the broker understands."""
+    headers: Headers = ()
+    if wishes.effect:
+        headers += ((DELIVER_AFTER, str(wishes.effect * 1000)),)
+    if wishes.expire:
+        headers += ((EXPIRE_AFTER, str(wishes.expire * 1000)),)
+    return headers

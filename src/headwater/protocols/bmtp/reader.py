@@ -18,7 +18,7 @@ from headwater.protocols.bmtp.envelope import (
     open_data,
     open_json,
 )
-from headwater.protocols.bmtp.settings import EnvelopeName
+from headwater.protocols.bmtp.settings import Dialect, EnvelopeName
 from headwater.protocols.bmtp.wire import U32
 
 MOST_SHAPES = 64
@@ -115,7 +115,8 @@ class Known(NamedTuple):
 
 
 class JsonReader(EnvelopeReader):
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect = "document") -> None:
+        self._dialect: Dialect = dialect
         self._last: Known | None = None
         self._known: dict[bytes, Known] = {}
         self._prefix_sizes: set[int] = set()
@@ -155,7 +156,7 @@ class JsonReader(EnvelopeReader):
 
     def _parse(self, envelope: bytes) -> tuple[EnvelopeOrigin, bytes]:
         self.shape = None
-        origin, payload, (start, end) = open_json(envelope)
+        origin, payload, (start, end) = open_json(envelope, self._dialect)
         if len(envelope) - (end - start) <= LONGEST_SHAPE:
             known = self._learn(envelope[:start], envelope[end:], origin)
             if envelope[start + 1 : end - 1] == payload:  # a string without escapes
@@ -187,8 +188,8 @@ class BinaryReader(EnvelopeReader):
         return True  # it is the same both ways
 
 
-def reader_of(envelope: EnvelopeName) -> EnvelopeReader:
-    return JsonReader() if envelope == "json" else BinaryReader()
+def reader_of(envelope: EnvelopeName, dialect: Dialect) -> EnvelopeReader:
+    return JsonReader(dialect) if envelope == "json" else BinaryReader()
 
 
 def _is_utf8(payload: bytes) -> bool:

@@ -47,13 +47,13 @@ from headwater.protocols.bmtp.wire import (
     PINGACK,
     PUB,
     PUBACK,
-    STATUS_OF,
     SUB,
     TYPES,
     UNAVAILABLE,
     UNSUPPORTED_VERSION,
     VERSION,
     connack,
+    puback_status,
     pubacks,
     suback,
     with_streams,
@@ -168,7 +168,7 @@ class BmtpSession(Session):
         streams = command.request if isinstance(command, Publish) else None
         if not isinstance(streams, bytes):
             return None  # QoS 0 is never answered
-        return Respond(pubacks(STATUS_OF[error.code], streams))
+        return Respond(pubacks(puback_status(error.code, self._service.settings.dialect), streams))
 
     def idle(self, position: int) -> Command | None:
         return self._end(A_DISCONN, f"nothing was sent for {self.idle_after} seconds")

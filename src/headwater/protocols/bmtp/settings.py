@@ -20,7 +20,8 @@ class BmtpSettings:
     dialect: Dialect = setting(
         units.choice("document", "bitmq"),
         "document",
-        'Whether a PUB of QoS 0 has a stream ID: "document" says yes, "bitmq" no.',
+        '"bitmq" is what a deployed server and its clients speak: a PUB of QoS 0 has no stream ID, '
+        "messages may be delivered later and expire, and malformed ones get PUBACK 2.",
     )
     envelope: EnvelopeName = setting(
         units.choice("json", "binary"),

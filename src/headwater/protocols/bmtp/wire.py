@@ -56,10 +56,19 @@ QOS_HEADERS: dict[int, Headers] = {0: (AT_MOST_ONCE,), 1: (), 2: (EXACTLY_ONCE,)
 DONE, MALFORMED, NOT_PERMITTED, TOO_LARGE = 0, 1, 4, 5  # PUBACK and SUBACK
 UNSUPPORTED_VERSION, UNAVAILABLE = 1, 2  # CONNACK
 
+#: In the dialect "bitmq", of a PUBACK.
+BITMQ_MALFORMED = 2
+
 STATUS_OF = {
     code: {Code.MALFORMED: MALFORMED, Code.NOT_PERMITTED: NOT_PERMITTED}.get(code, TOO_LARGE)
     for code in Code
 }
+
+
+def puback_status(code: Code, dialect: Dialect) -> int:
+    status = STATUS_OF[code]
+    return BITMQ_MALFORMED if dialect == "bitmq" and status == MALFORMED else status
+
 
 MOST_PACKET_BYTES = 65_536
 HIGHEST_CHANNEL = 0xFFFF_FFFF

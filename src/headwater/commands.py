@@ -182,5 +182,9 @@ class Outlet(Protocol):
     def close(self, answer: bytes, reason: str) -> None:
         """Send `answer`, then end the connection."""
 
+    def challenge(self) -> None:
+        """Another client claims this one's place: see whether it is still there, and if it does not
+        answer within some seconds, end the connection."""
+
     def dismiss(self, error: Refusal) -> None:
         """Say goodbye in the protocol's own words, then end the connection."""

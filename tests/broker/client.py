@@ -91,6 +91,8 @@ class Client:
     def close(self, answer: bytes, reason: str) -> None:
         self.closed = True
 
+    def challenge(self) -> None: ...
+
     def dismiss(self, error: Refusal) -> None:
         self.closed = True
 

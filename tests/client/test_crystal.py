@@ -14,6 +14,7 @@ from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.crystal import codec as crystal
 from headwater.protocols.crystal import crystal_pb2 as pb
+from headwater.transport import connection as transport
 from headwater.transport.tcp import Bounds, Connections, Listener
 from tests.e2e.process import PATIENCE
 
@@ -185,6 +186,79 @@ def test_a_client_of_the_websockets_package(tmp_path: Path) -> None:
             await client.send("text")
             assert await client.recv() == b"\x10\x00"
             await (await client.ping())
+
+    asyncio.run(check())
+
+
+def authenticate(name: str) -> bytes:
+    request = pb.Authenticate(client_name=name, secret_key=SECRET)
+    request.client_id.name = name
+    data: bytes = request.SerializeToString()
+    return data
+
+
+async def claim(port: int, name: str) -> bytes:
+    """The answer to a client that asks for a name, and leaves."""
+    async with websockets.connect(f"ws://127.0.0.1:{port}") as client:
+        await client.send(authenticate(name))
+        answer = await client.recv()
+        assert isinstance(answer, bytes)
+        return answer
+
+
+NAME_EXISTS = pb.Result(error=pb.NAME_EXISTS).SerializeToString()
+
+
+def test_a_client_that_vanished_loses_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CHALLENGE_SECONDS", 0.5)
+
+    async def check() -> None:
+        async with (
+            running(tmp_path) as broker,
+            websockets.connect(f"ws://127.0.0.1:{broker.port}", ping_interval=None) as gone,
+        ):
+            await gone.send(authenticate("cat"))
+            assert await gone.recv() == b"\x0a\x00"
+            gone.transport.pause_reading()  # it hears nothing any more, and says nothing
+            async with asyncio.timeout(PATIENCE):
+                answers = [await claim(broker.port, "cat")]
+                while answers[-1] != b"\x0a\x00":
+                    await asyncio.sleep(0.05)
+                    answers.append(await claim(broker.port, "cat"))
+            assert answers[0] == NAME_EXISTS
+            gone.transport.abort()
+
+    asyncio.run(check())
+
+
+def test_a_client_that_is_there_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often others claim it."""
+    monkeypatch.setattr(transport, "CHALLENGE_SECONDS", 0.5)
+
+    async def check() -> None:
+        async with (
+            running(tmp_path) as broker,
+            websockets.connect(f"ws://127.0.0.1:{broker.port}", ping_interval=None) as client,
+        ):
+            await client.send(authenticate("cat"))
+            assert await client.recv() == b"\x0a\x00"
+            judged: list[transport.Connection] = []
+            judge = transport.Connection._judge
+
+            def noting(each: transport.Connection) -> None:
+                judge(each)
+                judged.append(each)
+
+            monkeypatch.setattr(transport.Connection, "_judge", noting)
+            async with asyncio.timeout(PATIENCE):
+                while len(judged) < 3:
+                    assert await claim(broker.port, "cat") == NAME_EXISTS
+                    await asyncio.sleep(0.05)
+            assert await claim(broker.port, "cat") == NAME_EXISTS
 
     asyncio.run(check())
 

@@ -181,8 +181,11 @@ class Broker:
         return (end - each.position for each in self._subscribers if each.behind)
 
     def claim(self, name: str, peer: Peer) -> None:
-        """Have a name that no other connection has."""
-        if self._sole.setdefault(name, peer) is not peer:
+        """Have a name that no other connection has. Who has it and is alive keeps it, so nobody can
+        push others out; who is gone without a word loses it, and the next try succeeds."""
+        holder = self._sole.setdefault(name, peer)
+        if holder is not peer:
+            holder.challenge()
             raise Refusal(Code.ALREADY_EXISTS, f"{name} is connected already")
 
     def release(self, peer: Peer) -> None:

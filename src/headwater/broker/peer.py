@@ -136,6 +136,9 @@ class Peer:
         if self._sole:
             self._broker.release(self)
 
+    def challenge(self) -> None:
+        self._outlet.challenge()
+
     def dismiss(self, error: Refusal) -> None:
         self._outlet.dismiss(error)
 

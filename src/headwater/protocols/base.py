@@ -11,6 +11,7 @@ bytes out. It never waits, never asks the clock and never touches a socket.
     send(batch, …)     a batch of a queue → buffers to send, and what the client will acknowledge
     refuse(command, …) the broker declined a command → what to do about it
     idle(position)     nothing happened for a while → a sign of life, or the end
+    probe()            another client claims its place → what a living one answers
     farewell(error)    the broker ends the connection → last words
 """
 
@@ -90,6 +91,10 @@ class Session(ABC):
 
     def idle(self, position: int) -> Command | None:
         return None
+
+    def probe(self) -> bytes:
+        """What every living client answers at once. Empty: the protocol has nothing like that."""
+        return b""
 
     @abstractmethod
     def farewell(self, error: HeadwaterError) -> bytes: ...

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 3.0
 # So much of what a client still sends is dropped while it may not have read our last words.
 LINGER_BYTES = 16 * 1024 * 1024
+# A client whose place another one claims has this long to show that it is there.
+CHALLENGE_SECONDS = 5.0
 ANSWERS = "its answers are not read"
 # The event loop tells when more than this is buffered, and when all of it is sent. For less it is
 # not worth the two calls, unless something waits for it (`_notice_when_drained`).
@@ -78,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why it is not read from
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
+        self._challenged_at: int | None = None
         self._admitted = False
         # What was delivered and is not proven: up to where, since when, and when to ask.
         self._unmarked = 0
@@ -124,6 +127,7 @@ class Connection(asyncio.Protocol):
             self._marking.cancel()
         self._host.clock.remove(self._look)
         self._host.clock.remove(self._abort)
+        self._host.clock.remove(self._judge)
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
@@ -267,6 +271,14 @@ class Connection(asyncio.Protocol):
         if self._held:
             transport.resume_reading()
 
+    def challenge(self) -> None:
+        probe = self.session.probe()
+        if self._closing or self._challenged_at is not None or not probe:
+            return
+        self._challenged_at = self._host.clock.now
+        self.respond(probe)
+        self._host.clock.add(CHALLENGE_SECONDS, self._judge)
+
     def dismiss(self, error: Refusal) -> None:
         if not self._closing:
             self.close_at_once(self.session.farewell(error), str(error))
@@ -339,6 +351,14 @@ class Connection(asyncio.Protocol):
         if isinstance(reaction, Respond):
             self.respond(reaction.answer)
         return period
+
+    def _judge(self) -> None:
+        """Has it answered? Who is not read from, or has not read what came before, could not."""
+        asked_at, self._challenged_at = self._challenged_at, None
+        could = not self._held and not self.transport.get_write_buffer_size()
+        if asked_at is not None and could and self._active_at < asked_at and not self._closing:
+            self._tell("closed", "it does not answer, and another client claims its place")
+            self._abort()
 
     def _abort(self) -> None:
         self.transport.abort()

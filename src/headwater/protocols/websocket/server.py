@@ -103,6 +103,9 @@ class WebSocketSession(Session):
         if data and not self._closed:
             yield from self._while_open(self._frames(data))
 
+    def probe(self) -> bytes:
+        return frame(PING) if self._open and not self._closed else b""
+
     def end(self, code: CloseCode, reason: str) -> Close:
         self._closed = True
         return Close(close_frame(code, reason), reason)

@@ -70,8 +70,10 @@ class EmbeddedNotes:
         return sorted(name for name in names if not name.startswith("$"))
 
     async def flush(self) -> None:
+        written = asyncio.wrap_future(self._write(sync=True))
         try:
-            await asyncio.wrap_future(self._write(sync=True))
+            # Whoever waits may be cancelled; what others have noted must be written all the same.
+            await asyncio.shield(written)
         except Exception as error:
             raise LogUnavailable(f"positions cannot be saved: {error}") from None
 

@@ -75,7 +75,7 @@ RULES: dict[str, set[str] | None] = {
     "cli": None,
     "client": None,
     "server": None,
-    "flight": SMALL | {"broker.broker", "files", "log.record", "sqlite"},
+    "flight": SMALL | {"broker.broker", "broker.delays", "files", "log.record", "sqlite"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{

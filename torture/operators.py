@@ -144,7 +144,7 @@ def _make_letters(broker: BrokerProcess, chance: Random) -> set[bytes]:
             letters.update(new)
 
     async def take_all() -> None:
-        client = prism(broker)
+        client = prism(broker, None)
         await client.open()
         await client.subscribe("jobs")
         while _figures(broker)["in_flight"] < len(letters):

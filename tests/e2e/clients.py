@@ -9,8 +9,10 @@ from tests.e2e.process import APP, SECRET, BrokerProcess
 Consumer = TypeVar("Consumer", bound=PrismClient | BmtpClient)
 
 
-def prism(broker: BrokerProcess) -> PrismClient:
-    return PrismClient("127.0.0.1", broker.ports["prism"], app=APP, secret=SECRET)
+def prism(broker: BrokerProcess, prefetch: int | None = 100) -> PrismClient:
+    """`prefetch`: as many messages as it asks for; None: as many as its queue gives."""
+    port = broker.ports["prism"]
+    return PrismClient("127.0.0.1", port, app=APP, secret=SECRET, prefetch=prefetch)
 
 
 def bmtp(broker: BrokerProcess, qos: int = 1) -> BmtpClient:

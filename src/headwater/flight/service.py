@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.broker.broker import Broker
+from headwater.broker.delays import FROM
 from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.flight import requests
@@ -314,7 +315,14 @@ class FlightService:
                     pc.equal(batch.column("publisher"), intent.publisher),
                     pc.equal(batch.column("protocol"), PROTOCOL),
                 )
-                found += batch.column("offset").filter(ours).to_pylist()
+                offsets = batch.column("offset").filter(ours).to_pylist()
+                headers = batch.column("headers").filter(ours).to_pylist()
+                # What was put off and delivered later is there a second time.
+                found += [
+                    offset
+                    for offset, named in zip(offsets, headers, strict=True)
+                    if FROM not in dict(named or ())
+                ]
         return found
 
     def _checked(self, batches: Iterator[Any]) -> Iterator[Any]:

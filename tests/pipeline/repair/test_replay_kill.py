@@ -5,10 +5,12 @@ Run again until it is done: every message is there once, in its order. No Spark 
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,8 @@ class Replayed:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Whoever runs the tests in the background may have them ignore Ctrl-C.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
     def published(self) -> Any:

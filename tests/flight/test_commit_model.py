@@ -1,0 +1,198 @@
+"""Commits over Flight against a simple model: whatever fails in between, every batch that was
+committed is in the log once, whole and in order."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from headwater.broker.broker import Broker
+from headwater.errors import LogUnavailable
+from headwater.flight import requests
+from headwater.flight.service import FlightService, FlightSettings
+from headwater.flight.stages import Stages
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.message import Batch, Run
+from headwater.traffic import Traffic
+from tests.broker.client import Client, settle
+from tests.flight.client import rows
+
+Rows = list[tuple[str, bytes]]
+
+
+class Crash(OSError):
+    """The process ended here."""
+
+
+class CrashingStages(Stages):
+    """Ends the process before or behind a step."""
+
+    at = ""
+
+    def begin(self, commit: requests.Commit, end: int) -> Any:
+        self._reach("before the intent")
+        begun = super().begin(commit, end)
+        self._reach("behind the intent")
+        return begun
+
+    def finish(self, intent: Any, first: int, count: int) -> None:
+        self._reach("before the end")
+        super().finish(intent, first, count)
+        self._reach("behind the end")
+
+    def rows(self, files: tuple[Path, ...]) -> Iterator[Any]:
+        self._reach("while staged rows are read")
+        return super().rows(files)
+
+    def _reach(self, place: str) -> None:
+        if place == self.at:
+            self.at = ""
+            raise Crash(5, place)
+
+
+PLACES = (
+    "before the intent",
+    "behind the intent",
+    "while staged rows are read",
+    "before the end",
+    "behind the end",
+)
+
+
+class RefusingBroker(Broker):
+    """Takes no rows when told so, as with a full disk."""
+
+    refusing = False
+
+    def publish_all(self, runs: Any) -> list[Batch]:
+        if self.refusing:
+            self.refusing = False
+            raise LogUnavailable("the disk is full")
+        return super().publish_all(runs)
+
+
+class CommitModel(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.directory = Path(tempfile.mkdtemp())
+        self.batch = 0
+        self.staged: Rows | None = None  # of the batch that comes next
+        self.expected: Rows = []
+        self.wait(self._open())
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(work, 60))
+
+    async def _open(self) -> None:
+        self.engine = await EmbeddedEngine.open(self.directory, LogSettings(sync="os"))
+        self.broker = RefusingBroker(self.engine)
+        self.flight = FlightService(
+            broker=self.broker,
+            data=self.directory,
+            settings=FlightSettings(host="127.0.0.1", port=0),
+            report=lambda name, state: None,
+            traffic=Traffic(),
+        )
+        self.stages = self.flight._stages = CrashingStages(self.directory)
+        await self.flight.recover()
+        await self.broker.recall()
+
+    async def _close(self) -> None:
+        self.broker.close()
+        await self.engine.close()
+
+    @rule(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    def stage(self, sizes: list[int]) -> None:
+        """Once, or again in place of what was staged before and never committed."""
+        if self.stages.intents():
+            return  # Spark stages a batch anew only if it has not begun to commit it
+        if self.staged is None:
+            self.batch += 1
+        number = 0
+        self.staged = []
+        self.parts = {}
+        for partition, size in enumerate(sizes):
+            part = [(f"t{n % 2}", b"%d.%d" % (self.batch, number + n)) for n in range(size)]
+            number += size
+            self.staged += part
+            self.parts[str(partition)] = "x"
+            request = requests.Stage("q", self.batch, partition, "x")
+            self.wait(asyncio.to_thread(self.flight.stage, request, iter([rows(*part)])))
+
+    @rule(place=st.sampled_from(("", "", "refused", *PLACES)))
+    def commit(self, place: str) -> None:
+        """It succeeds, or the process ends somewhere on the way, or the log refuses."""
+        if self.staged is None:
+            return
+        self.broker.refusing = place == "refused"
+        self.stages.at = place
+        request = requests.Commit("q", self.batch, self.parts)
+        try:
+            self.wait(asyncio.to_thread(self.flight.commit, request))
+        except Crash:
+            self.restart()
+        except LogUnavailable:
+            return
+        self.broker.refusing = False
+        done = self.stages.committed("q")
+        if done is not None and done.batch == self.batch:
+            self.expected += self.staged
+            self.staged = None
+
+    @rule()
+    def commit_again(self) -> None:
+        """A repeat of a commit is answered, and nothing happens."""
+        if self.staged is None and self.batch:
+            request = requests.Commit("q", self.batch, self.parts)
+            answer = self.wait(asyncio.to_thread(self.flight.commit, request))
+            assert answer["repeated"]
+
+    @rule()
+    def others_publish(self) -> None:
+        """One of them under the name of the query's rows."""
+
+        async def work() -> None:
+            client = Client(self.broker)
+            client.publish("other", b"x")
+            run = Run("other", [b"y"], protocol="test", publisher=f"q/{self.batch}")
+            self.broker.publish_all([run])
+            await settle(self.broker)
+            client.leave()
+
+        self.wait(work())
+
+    @rule()
+    def restart(self) -> None:
+        self.wait(self._close())
+        self.wait(self._open())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            self.wait(self._check())
+            self.wait(self._close())
+        finally:
+            shutil.rmtree(self.directory)
+            self.loop.close()
+
+    async def _check(self) -> None:
+        found: Rows = []
+        at = 0
+        while at < self.engine.watermark:
+            batches, at = await self.engine.read(at, lambda topic: topic != "other", 1 << 20)
+            for batch in batches:
+                found += [(batch.run.topic, payload) for payload in batch.run.payloads]
+        # What was interrupted may be there, too, as a whole: the next commit would find it.
+        assert found in (self.expected, self.expected + (self.staged or []))
+
+
+TestCommits = CommitModel.TestCase
+TestCommits.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

@@ -56,7 +56,6 @@ delivery = "balanced"
 idle_seconds = 1
 
 [prism]
-prefetch = 10
 ack_seconds = 0.5
 max_deliveries = 1000000
 {ALL_FIVE}"""
@@ -226,7 +225,7 @@ class Scene:
 def _consumers(ports: dict[str, int]) -> list[tuple[PrismClient | BmtpClient, str]]:
     """One for each of the queues, and what it asks for."""
     return [
-        (PrismClient("127.0.0.1", ports["prism"], app=APP, secret=SECRET), ""),
+        (PrismClient("127.0.0.1", ports["prism"], app=APP, secret=SECRET, prefetch=10), ""),
         (BmtpClient("127.0.0.1", ports["bmtp"]), "1"),
     ]
 

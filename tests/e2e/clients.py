@@ -4,13 +4,15 @@ import asyncio
 from typing import TypeVar
 
 from headwater.client import BmtpClient, PrismClient
+from headwater.protocols.prism.asyncio_client import PREFETCH
 from tests.e2e.process import APP, SECRET, BrokerProcess
 
 Consumer = TypeVar("Consumer", bound=PrismClient | BmtpClient)
 
 
-def prism(broker: BrokerProcess) -> PrismClient:
-    return PrismClient("127.0.0.1", broker.ports["prism"], app=APP, secret=SECRET)
+def prism(broker: BrokerProcess, prefetch: int = PREFETCH) -> PrismClient:
+    port = broker.ports["prism"]
+    return PrismClient("127.0.0.1", port, app=APP, secret=SECRET, prefetch=prefetch)
 
 
 def bmtp(broker: BrokerProcess, qos: int = 1) -> BmtpClient:

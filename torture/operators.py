@@ -23,7 +23,7 @@ from headwater.broker.queues.dead import REDRIVEN
 from headwater.control import call
 from headwater.errors import HeadwaterError
 from tests.e2e.clients import drop, prism
-from tests.e2e.process import ALL_FIVE, APP, BrokerProcess, eventually
+from tests.e2e.process import ALL_FIVE, APP, PATIENCE, BrokerProcess, eventually
 from torture.log import stored_runs
 from torture.verdict import Verdict, faults_about, faults_of
 
@@ -34,7 +34,6 @@ TOML = f"""{ALL_FIVE}
 app = "{APP}"
 name = "jobs"
 bindings = ["jobs.#"]
-prefetch = 65535
 max_deliveries = 1
 """
 BUSY = re.compile(
@@ -144,11 +143,12 @@ def _make_letters(broker: BrokerProcess, chance: Random) -> set[bytes]:
             letters.update(new)
 
     async def take_all() -> None:
-        client = prism(broker, None)
+        client = prism(broker, len(letters))
         await client.open()
         await client.subscribe("jobs")
-        while _figures(broker)["in_flight"] < len(letters):
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE):
+            while _figures(broker)["in_flight"] < len(letters):
+                await asyncio.sleep(0.01)
         await drop(client)
 
     asyncio.run(take_all())

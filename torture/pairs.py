@@ -42,7 +42,7 @@ class Queue:
 
     async def stay(self) -> None:
         """Take all that there is. To ask for a message acknowledges the one before."""
-        async with prism(self.broker, None) as client:
+        async with prism(self.broker, self._prefetch) as client:
             await client.subscribe()
             async for message in client:
                 self.accounts.receive(key_of(message.payload))
@@ -58,7 +58,7 @@ class Queue:
 
     async def _join(self) -> PrismClient:
         """One that has acknowledged some messages, and holds others."""
-        chance, client = Random(self._chance.random()), prism(self.broker, None)
+        chance, client = Random(self._chance.random()), prism(self.broker, self._prefetch)
         await client.open()
         await client.subscribe()
         if done := await self._take(client, chance.randint(0, 20)):
@@ -103,7 +103,7 @@ class Queue:
 
 async def _cycle(directory: Path, chance: Random) -> Verdict:
     prefetch = chance.choice((5, 20, 100))
-    limits = f"[prism]\nprefetch = {prefetch}\nmax_deliveries = 1000000\n"
+    limits = "[prism]\nmax_deliveries = 1000000\n"
     with BrokerProcess(
         directory / "data", toml=limits + ALL_FIVE, HEADWATER_LOG_SEGMENT_BYTES="1MiB"
     ) as broker:

@@ -55,10 +55,15 @@ class Proxy:
                 transport.pause_reading()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        if self._vanished:
+            return  # a client that was just coming is gone, too
         there, further = await asyncio.open_connection("127.0.0.1", self._to)
+        self._writers.append(further)
+        if self._vanished:
+            return
         address = further.get_extra_info("sockname")
         self.addresses.add(f"{address[0]}:{address[1]}")
-        self._writers += [writer, further]
         for source, target in ((reader, further), (there, writer)):
             task = asyncio.create_task(self._pass(source, target))
             self._passing.add(task)

@@ -46,13 +46,11 @@ bindings = ["{KEY}"]
 app = "{APP}"
 name = "left"
 bindings = ["{KEY}"]
-prefetch = {HELD}
 
 [[prism.queues]]
 app = "{APP}"
 name = "once"
 bindings = ["{KEY}"]
-prefetch = {HELD}
 max_deliveries = 1
 """
 
@@ -135,14 +133,14 @@ class Scene:
         self._publishing = asyncio.create_task(publishing)
         self._backlog = await asyncio.to_thread(backlog.publish, broker, self._chance)
         for queue in ("left", "once"):
-            self._leaving.append(client := holds_back(prism(broker, None)))
+            self._leaving.append(client := holds_back(prism(broker, HELD)))
             await client.open()
             await client.subscribe(queue)
             await self._until(queue, in_flight=HELD)
         takers["durable"] = await lagging(PsmbClient("127.0.0.1", ports["psmb"]), TOPIC, 7)
         takers["channel"] = await lagging(bmtp(broker), "1")
-        takers["heir"] = await lagging(prism(broker, None), "left")
-        self._sharing = [await lagging(prism(broker, None), "all") for _ in range(2)]
+        takers["heir"] = await lagging(prism(broker, HELD), "left")
+        self._sharing = [await lagging(prism(broker), "all") for _ in range(2)]
 
     async def leave(self) -> None:
         for taker in (*self._takers.values(), *self._sharing):

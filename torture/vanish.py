@@ -56,7 +56,6 @@ delivery = "balanced"
 idle_seconds = 1
 
 [prism]
-prefetch = 10
 ack_seconds = 0.5
 max_deliveries = 1000000
 {ALL_FIVE}"""
@@ -168,17 +167,19 @@ class Scene:
                     await asyncio.sleep(0.05)
 
     async def unnoticed(self) -> list[str]:
-        """Addresses of vanished clients that should have been missed by now."""
+        """Vanished clients that should have been missed by now."""
         names = TALKING | {"stuffed"} if self._stuffing else TALKING
         silent = {each for name in names for each in self._proxies[name].addresses}
-        seen = silent
+        seen: list[dict[str, Any]] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                while seen:
+                while True:
                     listed = (await self._ask("connections.list", limit=200))["items"]
-                    seen = silent & {each["address"] for each in listed}
+                    seen = [each for each in listed if each["address"] in silent]
+                    if not seen:
+                        break
                     await asyncio.sleep(0.05)
-        return sorted(seen)
+        return [str(each) for each in seen]
 
     async def _ask(self, do: str, **arguments: Any) -> Any:
         return await asyncio.to_thread(call, self._broker.data, do, **arguments)
@@ -224,7 +225,7 @@ class Scene:
 def _consumers(ports: dict[str, int]) -> list[tuple[PrismClient | BmtpClient, str]]:
     """One for each of the queues, and what it asks for."""
     return [
-        (PrismClient("127.0.0.1", ports["prism"], app=APP, secret=SECRET), ""),
+        (PrismClient("127.0.0.1", ports["prism"], app=APP, secret=SECRET, prefetch=10), ""),
         (BmtpClient("127.0.0.1", ports["bmtp"]), "1"),
     ]
 

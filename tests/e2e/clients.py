@@ -4,13 +4,13 @@ import asyncio
 from typing import TypeVar
 
 from headwater.client import BmtpClient, PrismClient
+from headwater.protocols.prism.asyncio_client import PREFETCH
 from tests.e2e.process import APP, SECRET, BrokerProcess
 
 Consumer = TypeVar("Consumer", bound=PrismClient | BmtpClient)
 
 
-def prism(broker: BrokerProcess, prefetch: int | None = 100) -> PrismClient:
-    """`prefetch`: as many messages as it asks for; None: as many as its queue gives."""
+def prism(broker: BrokerProcess, prefetch: int = PREFETCH) -> PrismClient:
     port = broker.ports["prism"]
     return PrismClient("127.0.0.1", port, app=APP, secret=SECRET, prefetch=prefetch)
 

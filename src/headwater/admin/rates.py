@@ -4,6 +4,7 @@ Nothing here is on the way of a message: the counters are sampled once a second.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.traffic import Traffic
+
+logger = logging.getLogger(__name__)
 
 SAMPLE_SECONDS = 1.0
 # Rates are over this many samples.
@@ -105,13 +108,19 @@ class RateSampler:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
-            for _ in self._bring_up_to_date():
-                await asyncio.sleep(0)
-            sample = self._sample()
-            self._samples.append(sample)
-            if sample[0] - self._step[0] >= STEP_SECONDS - SAMPLE_SECONDS / 2:
-                self.history.add(time.time_ns() // 1000, _rates(self._step, sample))
-                self._step = sample
+            try:
+                await self._take()
+            except Exception:  # rates that stand still would be taken for true
+                logger.exception("traffic could not be measured")
+
+    async def _take(self) -> None:
+        for _ in self._bring_up_to_date():
+            await asyncio.sleep(0)
+        sample = self._sample()
+        self._samples.append(sample)
+        if sample[0] - self._step[0] >= STEP_SECONDS - SAMPLE_SECONDS / 2:
+            self.history.add(time.time_ns() // 1000, _rates(self._step, sample))
+            self._step = sample
 
     def _sample(self) -> tuple[float, dict[str, Traffic]]:
         return time.monotonic(), {name: each.copy() for name, each in self._totals.items()}

@@ -93,6 +93,9 @@ class ConsoleSupervisor:
                 what = f"has ended with code {await self._child.wait()}"
             except OSError as error:
                 what = f"could not be started ({error.strerror})"
+            except Exception as error:  # nobody else would try again
+                logger.exception("the console could not be started")
+                what = f"could not be started ({type(error).__name__})"
             delay = FIRST_DELAY if loop.time() - began > GOOD_SECONDS else delay * 2
             delay = min(delay, LONGEST_DELAY)
             logger.error("the console %s; it starts again in %.1f s", what, delay)

@@ -141,6 +141,16 @@ class Run:
             headers=self.headers,
         )
 
+    def moved(self, topic: str, headers: Headers) -> "Run":
+        """The same payloads elsewhere, from the same publisher."""
+        return Run(
+            topic,
+            self.payloads,
+            protocol=self.protocol,
+            publisher=self.publisher,
+            headers=headers,
+        )
+
     def remember(self, variant: object, frames: bytes) -> bytes:
         """Keep what was built for one kind of subscriber. A run stays in memory for a while, so
         there is a limit: where everyone wants other bytes, keeping them would not help anyway."""

@@ -242,6 +242,21 @@ def test_a_subscriber_that_comes_late_misses_what_has_expired(
     run(tmp_path, test)
 
 
+def test_nobody_gets_what_had_expired_when_it_came(tmp_path: Path, clock: SetClock) -> None:
+    async def test(broker: Broker) -> None:
+        live = subscribe(broker, LevelFilter.exact("a"))
+        durable = subscribe(broker, LevelFilter.exact("a"), "someone")
+        consumer, publisher = Client(broker), Client(broker)
+        consumer.consume(SHARED)
+        await settle(broker)
+        publisher.publish("a", b"too late", headers=later(-1, EXPIRE_AT))
+        publisher.publish("a", b"good")
+        await settle(broker)
+        assert [payloads(each) for each in (live, durable, consumer)] == [[b"good"]] * 3
+
+    run(tmp_path, test)
+
+
 def test_what_is_no_time_is_refused(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         publisher = Client(broker)

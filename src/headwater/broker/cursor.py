@@ -135,6 +135,8 @@ class Cursor(ABC):
         """A new batch for a cursor at the head; one that is behind finds it by itself."""
         if self._position is not None:
             return
+        if batch.run.headers and has_expired(batch.run.headers):
+            return
         taken = self._give(batch, wants)
         if taken < batch.end:
             self._position = taken

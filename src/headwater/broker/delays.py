@@ -59,7 +59,7 @@ _POSITION = struct.Struct(">Q")
 _WAITING = struct.Struct(">QQQ")
 
 # A clock can be set, and an idle broker should not have to read much after a crash.
-LONGEST_SLEEP = 60.0
+SHORTEST_SLEEP, LONGEST_SLEEP = 0.001, 60.0
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 0.005
 CHUNK = 1000
@@ -124,8 +124,8 @@ class Delays:
         now = int(time.time() * 1000)
         due, headers = timed(run.headers, now)
         if due > now:
-            return _moved(run, DELAYED, (*_without_own(headers), (TOPIC, run.topic)))
-        return run if headers is run.headers else _moved(run, run.topic, headers)
+            return run.moved(DELAYED, (*_without_own(headers), (TOPIC, run.topic)))
+        return run if headers is run.headers else run.moved(run.topic, headers)
 
     def add(self, batch: Batch) -> None:
         """Messages were put off, and are in the log."""
@@ -195,16 +195,18 @@ class Delays:
 
     # When their time has come
 
-    def _wake(self) -> None:
-        """See to it that the first of them is published in time."""
+    def _wake(self, pause: float = 0.0) -> None:
+        """See to it that the first of them is published in time, but for a pause."""
         if self._closed or self._releasing is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
-        pause = LONGEST_SLEEP
+        sleep = LONGEST_SLEEP
         if self._waiting:
-            pause = min(pause, max(0.0, self._waiting[0].due / 1000 - time.time()))
-        self._timer = asyncio.get_running_loop().call_later(max(pause, 0.001), self._look)
+            sleep = min(sleep, self._waiting[0].due / 1000 - time.time())
+        self._timer = asyncio.get_running_loop().call_later(
+            max(sleep, pause, SHORTEST_SLEEP), self._look
+        )
 
     def _look(self) -> None:
         self._timer = None
@@ -217,7 +219,7 @@ class Delays:
 
     async def _release(self) -> None:
         """Publish what is due. It ends in another try, whatever happens."""
-        pause = LONGEST_SLEEP
+        pause = 0.0
         try:
             while due := self._take():
                 if any(each.end > self._engine.watermark for each in due):
@@ -235,14 +237,7 @@ class Delays:
             logger.exception("messages that are due cannot be published; trying again")
             pause = RETRY_SECONDS
         self._releasing = None
-        if pause < LONGEST_SLEEP:
-            self._pause(pause)
-        else:
-            self._wake()
-
-    def _pause(self, seconds: float) -> None:
-        if not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._wake(pause)
 
     def _take(self) -> list[Waiting]:
         """Those that are due, some of them at a time; they stay until they are published."""
@@ -291,7 +286,7 @@ class Delays:
         run = batch.run
         topic = next(value for name, value in run.headers if name == TOPIC)
         mine = (FROM, mark(self._secret, batch.offset))
-        return _moved(run, topic, (*_without_own(run.headers), mine))
+        return run.moved(topic, (*_without_own(run.headers), mine))
 
     def _save(self) -> None:
         self._saved_at = self._engine.watermark
@@ -307,16 +302,12 @@ def original(run: Run) -> Run:
     if run.topic != DELAYED:
         return run
     topic = next((value for name, value in run.headers if name == TOPIC), DELAYED)
-    return _moved(run, topic, _without_own(run.headers))
+    return run.moved(topic, _without_own(run.headers))
 
 
 def _settle(future: "asyncio.Future[LogUnavailable | None]", error: LogUnavailable | None) -> None:
     if not future.done():  # otherwise the broker has stopped
         future.set_result(error)
-
-
-def _moved(run: Run, topic: str, headers: Headers) -> Run:
-    return Run(topic, run.payloads, protocol=run.protocol, publisher=run.publisher, headers=headers)
 
 
 def _without_own(headers: Headers) -> Headers:

@@ -120,7 +120,7 @@ class DeadLetters:
             (DELIVERIES, str(deliveries)),
             (TIMESTAMP, str(batch.timestamp)),
         )
-        return _moved(batch.run, queue.spec.dead_topic, batch.run.headers + about)
+        return batch.run.moved(queue.spec.dead_topic, batch.run.headers + about)
 
     async def _find(self, queue: "Queue", offset: int) -> Batch | None:
         """The message at an offset, if it is still there."""
@@ -278,10 +278,6 @@ def _since(name: str) -> str:
 
 def _secret(name: str) -> str:
     return f"redrive of {name}, secret"
-
-
-def _moved(run: Run, topic: str, headers: Headers) -> Run:
-    return Run(topic, run.payloads, protocol=run.protocol, publisher=run.publisher, headers=headers)
 
 
 async def _chunks(batches: AsyncIterator[Batch]) -> AsyncIterator[list[Batch]]:

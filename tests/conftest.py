@@ -10,16 +10,18 @@ from hypothesis import HealthCheck, settings
 from tests import budget, costs
 from tests.spark import class_archive
 
-# No deadline: what is slow once, on a busy machine, is no failure. Not derandomized, on CI neither:
-# every run looks at other examples.
+# No deadline: what is slow once, on a busy machine, is no failure. The same examples in every run,
+# so that a failure says something about the change at hand; `make fuzz` looks for new ones.
 settings.register_profile(
     "default",
     max_examples=60,
     deadline=None,
-    derandomize=False,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("fuzz", parent=settings.get_profile("default"), max_examples=20_000)
+settings.register_profile(
+    "fuzz", parent=settings.get_profile("default"), derandomize=False, max_examples=20_000
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 class_archive.use()  # inherited by all programs that the tests start

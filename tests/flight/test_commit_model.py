@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -141,8 +142,11 @@ class CommitModel(RuleBasedStateMachine):
         except LogUnavailable:
             return
         self.broker.refusing = False
+        self._note_committed()
+
+    def _note_committed(self) -> None:
         done = self.stages.committed("q")
-        if done is not None and done.batch == self.batch:
+        if self.staged is not None and done is not None and done.batch == self.batch:
             self.expected += self.staged
             self.staged = None
 
@@ -170,8 +174,10 @@ class CommitModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        """Which finishes a commit that was begun."""
         self.wait(self._close())
         self.wait(self._open())
+        self._note_committed()
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):
@@ -194,5 +200,8 @@ class CommitModel(RuleBasedStateMachine):
         assert found in (self.expected, self.expected + (self.staged or []))
 
 
-TestCommits = CommitModel.TestCase
-TestCommits.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestCommits = pytest.mark.property(CommitModel.TestCase)
+# A step is milliseconds of real disk, so the quick form has to be short.
+TestCommits.settings = settings(
+    max_examples=min(settings().max_examples, 1500), stateful_step_count=20, deadline=None
+)

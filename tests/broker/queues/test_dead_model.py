@@ -179,5 +179,8 @@ class DeadLetterModel(RuleBasedStateMachine):
         assert self.published - len(found) == self.purged
 
 
-TestDeadLetters = DeadLetterModel.TestCase
-TestDeadLetters.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestDeadLetters = pytest.mark.property(DeadLetterModel.TestCase)
+# A step is milliseconds of real disk, so the quick form has to be short.
+TestDeadLetters.settings = settings(
+    max_examples=min(settings().max_examples, 1500), stateful_step_count=30, deadline=None
+)

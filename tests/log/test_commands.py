@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,7 +103,7 @@ def test_tail_follows(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         fill(store, 2)
 
-    monkeypatch.setattr(time, "sleep", write_more)
+    monkeypatch.setattr("headwater.cli.log.sleep", write_more)
     result = run(data, "tail", "-n", "1", "--follow", "--topic", "u/*")
     store.close()
     assert [line.split()[0] for line in result.stdout.splitlines()] == [

@@ -4,11 +4,11 @@ All commands except `repair` only read, and may be used while a broker runs.
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,7 +100,7 @@ def tail(
         print_batch(batch)
     while follow:
         sys.stdout.flush()
-        time.sleep(_FOLLOW_SECONDS)
+        sleep(_FOLLOW_SECONDS)
         view.refresh()
         begin, end = end, view.end
         for batch in _batches(view, begin, end, wanted, silent):

@@ -19,7 +19,6 @@ from tests.log.helpers import (
     flip,
     make_run,
     read_batches,
-    rest,
     seal_all,
     sealed_log,
 )
@@ -138,8 +137,7 @@ def test_a_damaged_frame_header_in_a_full_segment(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", rest)
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     sealed_log(tmp_path)
     store = LogStore.open(tmp_path)
     shutil.move(tmp_path / FIRST, tmp_path / "moved")

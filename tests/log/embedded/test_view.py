@@ -29,10 +29,7 @@ def test_a_view_needs_no_lock_and_follows(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_view_outlives_sealing_and_retention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.sleep", rest)
+def test_a_view_outlives_sealing_and_retention(tmp_path: Path) -> None:
     store = LogStore.open(tmp_path, segment_bytes=3_000)
     written = fill(store, 12)
     view = View.open(tmp_path)

@@ -26,7 +26,7 @@ def test_a_line_of_json_has_its_fields() -> None:
 
 def test_lines_of_one_cause_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("headwater.logging_setup.time.monotonic", lambda: now)
+    monkeypatch.setattr("headwater.logging_setup.monotonic", lambda: now)
     sparing = logs.Sparing()
     shown = sum(sparing.filter(record("client %d left", number)) for number in range(100))
     assert shown == logs.BURST

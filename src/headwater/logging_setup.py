@@ -4,8 +4,8 @@ import json
 import logging
 import sys
 import threading
-import time
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 FORMATS = ("text", "json")
@@ -52,7 +52,7 @@ class Sparing(logging.Filter):
         if record.levelno >= logging.ERROR:
             return True
         event = getattr(record, "fields", {}).get("event", "")
-        cause, now = (record.pathname, record.lineno, event), time.monotonic()
+        cause, now = (record.pathname, record.lineno, event), monotonic()
         with self._lock:
             since, count = self._seen.get(cause, (now, 0))
             if now - since > WINDOW_SECONDS:

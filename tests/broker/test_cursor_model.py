@@ -1,16 +1,8 @@
 """Cursors against a plain list: a subscriber gets every message that it wants, once, in order."""
 
-import asyncio
-import shutil
-import tempfile
-from collections.abc import Coroutine
-from pathlib import Path
-from typing import Any
-
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from headwater.broker.broker import Broker
 from headwater.commands import Confirm, Publish, Subscribe, Subscription
@@ -19,6 +11,7 @@ from headwater.log.embedded.engine import LogSettings
 from headwater.message import Batch, Run
 from tests.broker.client import Client, settle
 from tests.broker.failing import FailingEngine, quick_retries
+from tests.broker.model import BrokerModel, short
 
 __all__ = ["quick_retries"]
 
@@ -51,7 +44,7 @@ class Slow(Client):
         return [(offset, payload) for offset, payload, _ in self.delivered]
 
 
-class Cursors(RuleBasedStateMachine):
+class Cursors(BrokerModel):
     """Publish, subscribe, stall, go on, confirm, leave, come back and restart, in any order.
 
     The model is the list of all messages, and for each durable name what it has confirmed.
@@ -62,15 +55,10 @@ class Cursors(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.directory = Path(tempfile.mkdtemp())
         self.clients: list[Slow] = []
         self.published: list[tuple[str, bytes]] = []  # by offset
         self.confirmed: dict[str, int] = {}
-        self.wait(self._open())
-
-    def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        self.loop.run_until_complete(work)
+        self.begin()
 
     async def _open(self) -> None:
         log = LogSettings(sync="os", tail_bytes=self.tail_bytes)
@@ -179,11 +167,6 @@ class Cursors(RuleBasedStateMachine):
         """The next ones, whenever they come."""
         self.engine.failures = count
 
-    @rule()
-    def restart(self) -> None:
-        self.wait(self._close())
-        self.wait(self._open())
-
     def wanted_by(self, client: Slow) -> list[tuple[int, bytes]]:
         return [
             (offset, payload)
@@ -196,17 +179,7 @@ class Cursors(RuleBasedStateMachine):
         for client in getattr(self, "clients", []):
             assert client.got == self.wanted_by(client)[: len(client.got)]
 
-    def teardown(self) -> None:
-        if not hasattr(self, "loop"):
-            return
-        try:
-            self.wait(self._drain())
-            self.wait(self._close())
-        finally:
-            shutil.rmtree(self.directory)
-            self.loop.close()
-
-    async def _drain(self) -> None:
+    async def _check(self) -> None:
         """Everyone has room again, and gets all that is left."""
         for client in self.clients:
             client.room = 1 << 62
@@ -223,6 +196,4 @@ class CursorsOnDisk(Cursors):
 TestCursors = pytest.mark.property(Cursors.TestCase)
 TestCursorsOnDisk = pytest.mark.property(CursorsOnDisk.TestCase)
 for machine in (TestCursors, TestCursorsOnDisk):
-    # A step is milliseconds of real disk, so the quick form has to be short.
-    examples = min(settings().max_examples // 5, 1000)
-    machine.settings = settings(deadline=None, max_examples=examples, stateful_step_count=25)
+    machine.settings = short(5, steps=25)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import websockets
@@ -209,43 +210,47 @@ async def claim(port: int, name: str) -> bytes:
 NAME_EXISTS = pb.Result(error=pb.NAME_EXISTS).SerializeToString()
 
 
-def test_a_client_that_vanished_loses_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@asynccontextmanager
+async def a_cat(directory: Path) -> AsyncIterator[tuple[int, Any]]:
+    """The port of a broker, and a client that has the name."""
+    async with (
+        running(directory) as broker,
+        websockets.connect(f"ws://127.0.0.1:{broker.port}", ping_interval=None) as client,
+    ):
+        await client.send(authenticate("cat"))
+        assert await client.recv() == b"\x0a\x00"
+        yield broker.port, client
+
+
+@pytest.fixture
+def soon_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "CHALLENGE_SECONDS", 0.5)
 
+
+@pytest.mark.usefixtures("soon_judged")
+def test_a_client_that_vanished_loses_its_name(tmp_path: Path) -> None:
     async def check() -> None:
-        async with (
-            running(tmp_path) as broker,
-            websockets.connect(f"ws://127.0.0.1:{broker.port}", ping_interval=None) as gone,
-        ):
-            await gone.send(authenticate("cat"))
-            assert await gone.recv() == b"\x0a\x00"
+        async with a_cat(tmp_path) as (port, gone):
             gone.transport.pause_reading()  # it hears nothing any more, and says nothing
             async with asyncio.timeout(PATIENCE):
-                answers = [await claim(broker.port, "cat")]
+                answers = [await claim(port, "cat")]
                 while answers[-1] != b"\x0a\x00":
                     await asyncio.sleep(0.05)
-                    answers.append(await claim(broker.port, "cat"))
+                    answers.append(await claim(port, "cat"))
             assert answers[0] == NAME_EXISTS
             gone.transport.abort()
 
     asyncio.run(check())
 
 
+@pytest.mark.usefixtures("soon_judged")
 def test_a_client_that_is_there_keeps_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often others claim it."""
-    monkeypatch.setattr(transport, "CHALLENGE_SECONDS", 0.5)
 
     async def check() -> None:
-        async with (
-            running(tmp_path) as broker,
-            websockets.connect(f"ws://127.0.0.1:{broker.port}", ping_interval=None) as client,
-        ):
-            await client.send(authenticate("cat"))
-            assert await client.recv() == b"\x0a\x00"
+        async with a_cat(tmp_path) as (port, _):
             judged: list[transport.Connection] = []
             judge = transport.Connection._judge
 
@@ -256,9 +261,9 @@ def test_a_client_that_is_there_keeps_its_name(
             monkeypatch.setattr(transport.Connection, "_judge", noting)
             async with asyncio.timeout(PATIENCE):
                 while len(judged) < 3:
-                    assert await claim(broker.port, "cat") == NAME_EXISTS
+                    assert await claim(port, "cat") == NAME_EXISTS
                     await asyncio.sleep(0.05)
-            assert await claim(broker.port, "cat") == NAME_EXISTS
+            assert await claim(port, "cat") == NAME_EXISTS
 
     asyncio.run(check())
 

@@ -2,16 +2,13 @@
 committed is in the log once, whole and in order."""
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from headwater.broker.broker import Broker
 from headwater.errors import LogUnavailable
@@ -22,6 +19,7 @@ from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Run
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
+from tests.broker.model import BrokerModel, short
 from tests.flight.client import rows
 
 Rows = list[tuple[str, bytes]]
@@ -78,18 +76,13 @@ class RefusingBroker(Broker):
         return super().publish_all(runs)
 
 
-class CommitModel(RuleBasedStateMachine):
+class CommitModel(BrokerModel):
     @initialize()
     def start(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.directory = Path(tempfile.mkdtemp())
         self.batch = 0
         self.staged: Rows | None = None  # of the batch that comes next
         self.expected: Rows = []
-        self.wait(self._open())
-
-    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(work, 60))
+        self.begin()
 
     async def _open(self) -> None:
         self.engine = await EmbeddedEngine.open(self.directory, LogSettings(sync="os"))
@@ -175,19 +168,8 @@ class CommitModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Which finishes a commit that was begun."""
-        self.wait(self._close())
-        self.wait(self._open())
+        super().restart()
         self._note_committed()
-
-    def teardown(self) -> None:
-        if not hasattr(self, "loop"):
-            return
-        try:
-            self.wait(self._check())
-            self.wait(self._close())
-        finally:
-            shutil.rmtree(self.directory)
-            self.loop.close()
 
     async def _check(self) -> None:
         found: Rows = []
@@ -201,7 +183,4 @@ class CommitModel(RuleBasedStateMachine):
 
 
 TestCommits = pytest.mark.property(CommitModel.TestCase)
-# A step is milliseconds of real disk, so the quick form has to be short.
-TestCommits.settings = settings(
-    max_examples=min(settings().max_examples, 1500), stateful_step_count=20, deadline=None
-)
+TestCommits.settings = short(1, steps=20)

@@ -18,8 +18,8 @@ from headwater.broker.peer import Peer
 from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
-from headwater.broker.queues.leftovers import Leftovers
 from headwater.broker.queues.queue import Queue
+from headwater.broker.queues.read_ahead import ReadAhead
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, OwnedSubscription, Router
 from headwater.broker.subscriber import Subscriber
@@ -54,7 +54,7 @@ class Broker:
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
         self.read_errors = ReadErrors()
-        self.leftovers = Leftovers()
+        self.read_ahead = ReadAhead()
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.delays = Delays(self)

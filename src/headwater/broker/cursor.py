@@ -170,7 +170,7 @@ class Cursor(ABC):
                 self._position = None
                 self._caught_up()
                 return
-            batch = self._engine.recent(self._position) or self._left_over(self._position)
+            batch = self._engine.recent(self._position) or self._next_ahead(self._position)
             if batch is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 return
@@ -179,11 +179,11 @@ class Cursor(ABC):
                 return
         self._pump_soon()
 
-    def _left_over(self, position: int) -> Batch | None:
+    def _next_ahead(self, position: int) -> Batch | None:
         """The next batch of what was read before, if that was kept."""
         return None
 
-    def _leave_over(self, batches: Sequence[Batch]) -> None:  # noqa: B027
+    def _keep_ahead(self, batches: Sequence[Batch]) -> None:  # noqa: B027
         """There was no room for these, from the first one on."""
 
     def _caught_up(self) -> None:  # noqa: B027
@@ -234,7 +234,7 @@ class Cursor(ABC):
             if self._closed:
                 return
             if not self._offer(batch):
-                self._leave_over(batches[number:])
+                self._keep_ahead(batches[number:])
                 return
         self._position = max(self._position, end)
         self._pump_soon()

@@ -2,18 +2,12 @@
 message is acknowledged, dead or deleted, and only one of these."""
 
 import asyncio
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from headwater.broker.broker import Broker
 from headwater.broker.queues import dead
@@ -21,6 +15,7 @@ from headwater.errors import Code, Refusal
 from headwater.log.embedded.engine import LogSettings
 from tests.broker.client import Client, settle
 from tests.broker.failing import FailingEngine, quick_retries
+from tests.broker.model import BrokerModel, short
 from tests.broker.queues.test_queue_model import SPEC
 
 __all__ = ["quick_retries"]
@@ -37,19 +32,14 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, quick_retries: None) -> None:
     monkeypatch.setattr(dead, "RETRY_SECONDS", 0.0005)
 
 
-class DeadLetterModel(RuleBasedStateMachine):
+class DeadLetterModel(BrokerModel):
     @initialize(tail_bytes=st.sampled_from([0, 1 << 20]))
     def start(self, tail_bytes: int) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.directory = Path(tempfile.mkdtemp())
         self.tail_bytes = tail_bytes
         self.published = 0
         self.acknowledged: Counter[bytes] = Counter()
         self.purged = 0
-        self.wait(self._open())
-
-    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(work, 30))
+        self.begin()
 
     async def _open(self) -> None:
         log = LogSettings(sync="os", tail_bytes=self.tail_bytes)
@@ -151,21 +141,6 @@ class DeadLetterModel(RuleBasedStateMachine):
     def let_reads_fail(self, count: int) -> None:
         self.engine.failures = count
 
-    @rule()
-    def restart(self) -> None:
-        self.wait(self._close())
-        self.wait(self._open())
-
-    def teardown(self) -> None:
-        if not hasattr(self, "loop"):
-            return
-        try:
-            self.wait(self._check())
-            self.wait(self._close())
-        finally:
-            shutil.rmtree(self.directory)
-            self.loop.close()
-
     async def _check(self) -> None:
         self.engine.failures = 0
         while await self._consume(4, good=True):
@@ -180,7 +155,4 @@ class DeadLetterModel(RuleBasedStateMachine):
 
 
 TestDeadLetters = pytest.mark.property(DeadLetterModel.TestCase)
-# A step is milliseconds of real disk, so the quick form has to be short.
-TestDeadLetters.settings = settings(
-    max_examples=min(settings().max_examples, 1500), stateful_step_count=30, deadline=None
-)
+TestDeadLetters.settings = short(1, steps=30)

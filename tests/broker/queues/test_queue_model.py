@@ -1,18 +1,13 @@
 """Queues against a simple model: whatever happens, nothing is lost and nothing done comes back."""
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from headwater.broker.broker import Broker
 from headwater.filters import LevelFilter
@@ -20,6 +15,7 @@ from headwater.log.embedded.engine import LogSettings
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client, settle
 from tests.broker.failing import FailingEngine, quick_retries
+from tests.broker.model import BrokerModel, short
 
 __all__ = ["quick_retries"]
 
@@ -28,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_retries")
 SPEC = QueueSpec("test/q", (LevelFilter.exact("a"),), from_start=True, prefetch=4)
 
 
-class Queues(RuleBasedStateMachine):
+class Queues(BrokerModel):
     """Publish, consume, acknowledge, drop and restart, in any order.
 
     The model is two sets: what was published to the queue's topic, and what someone acknowledged.
@@ -40,15 +36,10 @@ class Queues(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.directory = Path(tempfile.mkdtemp())
         self.clients: list[Client] = []
         self.published: set[int] = set()
         self.acknowledged: set[int] = set()
-        self.wait(self._open())
-
-    def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        self.loop.run_until_complete(work)
+        self.begin()
 
     async def _open(self) -> None:
         self.engine = await FailingEngine.open(
@@ -123,29 +114,13 @@ class Queues(RuleBasedStateMachine):
         """The next ones, whenever they come."""
         self.engine.failures = count
 
-    @rule()
-    def restart(self) -> None:
-        self.wait(self._close())
-        self.wait(self._open())
-
     @invariant()
     def nobody_has_what_is_not_the_queues(self) -> None:
         for client in getattr(self, "clients", []):
             assert client.held.keys() <= self.published
             assert len(client.held) <= min(client.window, 4)
 
-    def teardown(self) -> None:
-        if not hasattr(self, "loop"):
-            return
-        try:
-            self.wait(self._drain())
-            assert self.acknowledged == self.published
-            self.wait(self._close())
-        finally:
-            shutil.rmtree(self.directory)
-            self.loop.close()
-
-    async def _drain(self) -> None:
+    async def _check(self) -> None:
         """Everyone leaves, and one consumer takes all that is left."""
         for client in self.clients:
             client.leave()
@@ -161,6 +136,7 @@ class Queues(RuleBasedStateMachine):
             client.acknowledge(*list(client.held))
             await settle(self.broker)
         client.leave()
+        assert self.acknowledged == self.published
 
     def verify_drained(self, client: Client) -> None:
         assert self.acknowledged.isdisjoint(client.held), "done, and here again"
@@ -197,6 +173,4 @@ for machine in (
     *(TestSharedQueues, TestBroadcastQueues),
     *(TestSharedQueuesOnDisk, TestBroadcastQueuesOnDisk),
 ):
-    # A step is milliseconds of real disk, so the quick form has to be short.
-    examples = min(settings().max_examples // 5, 1000)
-    machine.settings = settings(deadline=None, max_examples=examples, stateful_step_count=25)
+    machine.settings = short(5, steps=25)

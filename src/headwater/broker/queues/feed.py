@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants, has_expired
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
-from headwater.broker.queues.leftovers import Leftovers
+from headwater.broker.queues.read_ahead import ReadAhead
 from headwater.broker.router import OwnedSubscription, Router
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
@@ -35,10 +35,10 @@ class Feed(Cursor):
         spec: QueueSpec,
         position: int,
         report: Report,
-        leftovers: Leftovers,
+        read_ahead: ReadAhead,
     ) -> None:
         super().__init__(engine, router, gaps, read_errors)
-        self._leftovers = leftovers
+        self._read_ahead = read_ahead
         self._loop = asyncio.get_running_loop()
         self._spec = spec
         self._report = report
@@ -75,13 +75,13 @@ class Feed(Cursor):
 
     def _stop_reading(self) -> None:
         super()._stop_reading()
-        self._leftovers.drop(self)
+        self._read_ahead.drop(self)
 
-    def _left_over(self, position: int) -> Batch | None:
-        return self._leftovers.next(self, position)
+    def _next_ahead(self, position: int) -> Batch | None:
+        return self._read_ahead.next(self, position)
 
-    def _leave_over(self, batches: Sequence[Batch]) -> None:
-        self._leftovers.keep(self, batches)
+    def _keep_ahead(self, batches: Sequence[Batch]) -> None:
+        self._read_ahead.keep(self, batches)
 
     def pump(self) -> None:
         """What has to be repeated goes first."""

@@ -175,7 +175,7 @@ class Queue:
             spec=self.spec,
             position=position,
             report=self._given,
-            leftovers=self._broker.leftovers,
+            read_ahead=self._broker.read_ahead,
         )
 
     def _given(self, given: list[Given]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_FEEDS = 16
 
 
-class Leftovers:
+class ReadAhead:
     """Those of all feeds of a broker."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.broker.broker import Broker
-from headwater.broker.queues import leftovers
+from headwater.broker.queues import read_ahead
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.log.engine import Wanted
@@ -89,8 +89,8 @@ def test_the_next_consumer_goes_on_with_the_right_message(tmp_path: Path) -> Non
     asyncio.run(check())
 
 
-def test_only_some_queues_have_leftovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "MOST_FEEDS", 2)
+def test_only_some_queues_have_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "MOST_FEEDS", 2)
 
     async def check() -> None:
         engine, broker = await filled(tmp_path)

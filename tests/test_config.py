@@ -71,7 +71,9 @@ def test_defaults() -> None:
     assert config.listen.console == Address("127.0.0.1", 8090)
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
-    assert config.limits == Limits(16 << 20, 20_000, 100_000, 1 << 20, 10.0, 2.0, 60.0, 1024)
+    assert config.limits == Limits(
+        16 << 20, 20_000, 100_000, 1 << 20, 256 << 20, 256 << 20, 30.0, 10.0, 2.0, 60.0, 1024
+    )
     assert config.listen.any is None
     assert (config.console.session_hours, config.console.names) == (12.0, ())
     assert config.protocols["psmb"] == PsmbSettings(10.0, 3, "all")

@@ -19,7 +19,7 @@ PROTOCOLS = tuple(each.name for each in BUILT_IN)
 
 SMALL = {
     *("borrowed", "commands", "declare", "errors", "filters", "message", "pcre", "queue_spec"),
-    *("topics", "traffic", "units"),
+    *("shapes", "topics", "traffic", "units"),
 }
 
 #: What every room of the pipeline may import besides the rooms below it.

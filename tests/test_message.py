@@ -16,7 +16,7 @@ def test_a_run_knows_its_size() -> None:
 
 def test_runs_do_not_share_what_was_built_for_subscribers() -> None:
     one, other = Run("a", [b"1"], protocol="psmb"), Run("a", [b"1"], protocol="psmb")
-    one.encoded["x"] = b"bytes"
+    one.remember("x", b"bytes")
     assert not other.encoded
 
 
@@ -48,7 +48,7 @@ def test_since_leaves_out_what_came_before(
 
 def test_since_does_not_reuse_bytes_that_were_built_for_all_messages() -> None:
     batch = Batch(40, 7, Run("a", [b"1", b"2"], protocol="psmb"))
-    batch.run.encoded["psmb"] = b"both"
+    batch.run.remember("psmb", b"both")
     assert batch.since(40) is batch
     assert not batch.since(41).run.encoded
 

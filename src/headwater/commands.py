@@ -9,7 +9,7 @@ before is durable. So a command carries its answer with it, as finished bytes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from headwater.errors import Refusal
 from headwater.filters import Filter
@@ -24,7 +24,7 @@ class Advertise:
 
     topic: str
     answer: bytes = b""
-    request: object = None
+    request: Any = None
 
 
 @dataclass(slots=True)  # not frozen: building a frozen one takes three times as long
@@ -34,7 +34,7 @@ class Publish:
     run: Run
     answer: bytes = b""  # sent when the run is durable
     echo: bool = True  # the connection's own subscriptions get it too
-    request: object = None  # the codec's own note, for `refuse`
+    request: Any = None  # the codec's own note, for `refuse`
     #: Store each message exactly once: the number that the client has given it, which no other
     #: message of the connection has until it is answered. Empty: repeats are stored like others.
     once: Sequence[int] = ()
@@ -49,7 +49,7 @@ class Subscribe:
     filter: Filter
     answer: bytes = b""
     durable: str | None = None  # the name that the broker remembers its position under
-    request: object = None
+    request: Any = None
     #: What a durable client is called. Earlier versions remembered its position under this.
     known_as: str | None = None
     #: A durable subscription that is new begins with all that is retained, or with what comes next.
@@ -60,7 +60,7 @@ class Subscribe:
 class Unsubscribe:
     key: tuple[str, str]
     answer: bytes = b""
-    request: object = None
+    request: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Consume:
     key: tuple[str, str]
     queue: QueueSpec
     answer: bytes = b""
-    request: object = None
+    request: Any = None
     #: How many messages the client wants to hold unacknowledged. None: as many as the queue says.
     prefetch: int | None = None
 
@@ -91,7 +91,7 @@ class Identify:
     name: str
     password: str = ""
     answer: bytes = b""
-    request: object = None
+    request: Any = None
     sole: str = ""  # a name that only one open connection may have at a time
 
 
@@ -147,11 +147,11 @@ class Outlet(Protocol):
     def meter(self) -> Meter:
         """Counts what it publishes and gets."""
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
         """Send a batch, once for each of the connection's subscriptions.
 
-        False: the client reads too slowly and the batch was not taken; the peer hears when
-        everything is sent.
+        To how many of them, from the first on: less than all if the client reads too slowly; then
+        the peer hears when everything is sent.
         """
 
     def offer(

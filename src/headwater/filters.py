@@ -6,6 +6,8 @@ Three kinds of filter, all anchored: the whole topic has to match.
     BindingFilter   levels separated by `/`; `*` is exactly one level, `#` anywhere is zero or more
     RegexFilter     a PCRE pattern
 
+A filter is *simple* if a match takes a millisecond at most; that is known of all but some patterns.
+
 A filter is pure: `matches(topic)` is its definition. The broker's router finds the filters that
 match a topic without asking each one; a property test holds it to this definition.
 """
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 
 from headwater import pcre
 from headwater.errors import Code, Refusal
+from headwater.shapes import shape_of
 
 ONE_LEVEL = "+"
 REST = "*"
@@ -34,6 +37,8 @@ class LevelFilter:
     text: str
     levels: tuple[str | None, ...]  # None stands for `+`
     rest: bool  # ends in `*`
+
+    simple = True
 
     @classmethod
     def exact(cls, topic: str) -> "LevelFilter":
@@ -69,6 +74,8 @@ class BindingFilter:
     words: tuple[str, ...]
     #: Topics whose first level is this one match only if the first word says it literally.
     reserved: str | None = None
+
+    simple = True
 
     @classmethod
     def parse(cls, text: str, reserved: str | None = None) -> "BindingFilter | LevelFilter":
@@ -116,6 +123,10 @@ class RegexFilter:
     """A PCRE pattern that has to match the whole topic. Build one with `parse`."""
 
     text: str
+    #: A match takes a millisecond at most.
+    simple: bool = field(repr=False, compare=False)
+    #: Every topic that it matches contains this.
+    literal: str = field(repr=False, compare=False)
     _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
     @classmethod
@@ -130,7 +141,8 @@ class RegexFilter:
             matches = pcre.compiled(text)
         except pcre.PatternError as error:
             raise Refusal(Code.MALFORMED, f"bad pattern: {error}") from None
-        return cls(text, functools.lru_cache(maxsize=1024)(matches))
+        shape = shape_of(text)
+        return cls(text, shape.simple, shape.literal, functools.lru_cache(maxsize=1024)(matches))
 
     def matches(self, topic: str) -> bool:
         return self._matches(topic)

@@ -5,9 +5,12 @@ describes a single message: a run of one is simply a short run.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import iter_unpack
+from types import MappingProxyType
 from typing import overload
+
+from mypy_extensions import mypyc_attr
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -26,8 +29,10 @@ TIMES = frozenset((DELIVER_AT, DELIVER_AFTER, EXPIRE_AT, EXPIRE_AFTER))
 
 # Of how many kinds of subscribers a run keeps the bytes.
 MOST_VARIANTS = 4
+NOTHING: Mapping[object, bytes] = MappingProxyType({})
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Packed(Sequence[bytes]):
     """Payloads that are not Python objects yet, and may never become any."""
 
@@ -121,7 +126,10 @@ class Run:
         self.protocol = protocol
         self.publisher = publisher
         self.headers = headers
-        if isinstance(payloads, Packed):
+        # Asking an abstract class whether something is its instance takes long.
+        if type(payloads) is list:
+            self.size = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
+        elif isinstance(payloads, Packed):
             self.size = payloads.total_bytes
         else:
             self.size = sum(map(len, payloads))
@@ -129,7 +137,7 @@ class Run:
         self.weight = self.size + 48 * len(payloads) + 1024
         #: Bytes built for subscribers, by whatever a codec tells its variants apart with. Built
         #: once, sent to every subscriber that wants the same bytes. Use `remember` to add some.
-        self.encoded: dict[object, bytes] = {}
+        self.encoded: Mapping[object, bytes] = NOTHING
 
     def like(self, payloads: Sequence[bytes]) -> "Run":
         """Other payloads with all that this run's have in common."""
@@ -154,8 +162,8 @@ class Run:
     def remember(self, variant: object, frames: bytes) -> bytes:
         """Keep what was built for one kind of subscriber. A run stays in memory for a while, so
         there is a limit: where everyone wants other bytes, keeping them would not help anyway."""
-        if len(self.encoded) >= MOST_VARIANTS:
-            self.encoded.clear()
+        if not isinstance(self.encoded, dict) or len(self.encoded) >= MOST_VARIANTS:
+            self.encoded = {}
         self.encoded[variant] = frames
         return frames
 

@@ -4,7 +4,10 @@ Counted per buffer and per batch, never per message, and by the connection alone
 it has counted is poured into the sum of its protocol.
 """
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Traffic:
     """Messages and bytes, in and out. A plain class with slots: it is on the way of every batch."""
 
@@ -30,6 +33,7 @@ class Traffic:
         return made
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Meter(Traffic):
     """What one connection has counted, and how fast it grows."""
 

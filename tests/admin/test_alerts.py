@@ -238,8 +238,8 @@ class Lazy(Client):
 
     awake = False
 
-    def deliver(self, batch: Any, subscriptions: Any) -> bool:
-        return self.awake and super().deliver(batch, subscriptions)
+    def deliver(self, batch: Any, subscriptions: Any) -> int:
+        return super().deliver(batch, subscriptions) if self.awake else 0
 
     def listen(self, topic: str, name: str) -> None:
         self.peer.handle(Subscribe(("", topic), LevelFilter.exact(topic), durable=name))

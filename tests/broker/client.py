@@ -71,12 +71,12 @@ class Client:
         for offset in offsets:
             self.held.pop(offset, None)
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
         self.delivered += [
             (offset, payload, False)
             for offset, payload in enumerate(batch.run.payloads, batch.offset)
         ]
-        return True
+        return len(subscriptions)
 
     def respond(self, answer: bytes) -> None:
         self.answers.append(answer)

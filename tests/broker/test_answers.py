@@ -21,9 +21,9 @@ class Witness(Client):
     def respond(self, answer: bytes) -> None:
         self.seen.append(answer)
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
         self.seen += batch.run.payloads
-        return True
+        return len(subscriptions)
 
 
 def test_deliveries_do_not_overtake_the_answer_to_a_subscribe(tmp_path: Path) -> None:

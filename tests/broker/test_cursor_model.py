@@ -33,9 +33,9 @@ class Slow(Client):
         self.own: set[int] = set()  # it published these and does not want them back
         self.peer.handle(Subscribe(("", topic), LevelFilter.exact(topic), durable=name))
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
         if self.room <= 0:
-            return False
+            return 0
         self.room -= len(batch.run)
         return super().deliver(batch, subscriptions)
 

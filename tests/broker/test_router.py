@@ -17,6 +17,9 @@ class Owner:
     number: int
     durable: bool = False
 
+    def decided(self) -> None: ...
+    def unwanted(self, sentence: str) -> None: ...
+
 
 words = st.sampled_from(["a", "b", "", "a+"])
 topics = st.lists(words | st.just("+"), min_size=1, max_size=5).map("/".join).filter(bool)
@@ -65,7 +68,7 @@ def matching(held: Iterable[OwnedSubscription[Owner]], topic: str) -> set[OwnedS
 
 
 def is_empty(router: Router[Owner]) -> bool:
-    return router._root.empty() and not router._patterns
+    return router._root.empty() and not router._holders
 
 
 @pytest.mark.property
@@ -111,7 +114,7 @@ def test_the_same_pattern_of_two_owners_is_asked_once() -> None:
     )
     router.add(first)
     router.add(second)
-    assert len(router._patterns) == 1
+    assert len(router._holders) == 1
     assert found(router, "ab") == {first, second}
     router.remove(first)
     assert found(router, "ab") == {second}

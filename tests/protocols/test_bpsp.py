@@ -123,7 +123,7 @@ def test_what_the_broker_delivers_arrives(
     session = bpsp.BpspSession(TERMS)
     batch = Batch(0, 0, Run(topic, run, protocol="psmb", publisher=publisher, headers=extra))
     subscriptions = tuple(Key((topic, tag)) for tag in sorted(keys))
-    stream = session.greet() + b"".join(session.encode(batch, subscriptions))
+    stream = session.greet() + b"".join([session.encode(batch, each) for each in subscriptions])
     ready, *rest = events(bpsp.BpspClientSession(LIMIT), pieces(stream, cut))
     assert ready == Ready()
     expected = [
@@ -286,7 +286,7 @@ def test_a_message_of_the_longest_names_can_be_delivered(topic_bytes: int) -> No
     session = bpsp.BpspSession(Terms(PEER, topic_bytes=topic_bytes))
     name = '"' * topic_bytes
     run = Run(name, [b"1"], protocol="psmb", publisher=name)
-    (frame,) = session.encode(Batch(0, 0, run), (Key((name, name)),))
+    frame = session.encode(Batch(0, 0, run), Key((name, name)))
     (event,) = bpsp.BpspClientSession(LIMIT).receive(frame)
     assert isinstance(event, Delivered)
     assert list(event.payloads) == [b"1"]
@@ -298,7 +298,7 @@ def test_headers_that_overflow_never_cost_the_message(topic: str, key: str, size
     assume(not key.startswith("x-"))
     session = bpsp.BpspSession(TERMS)
     run = Run(topic, [b"1"], protocol="prism", publisher="p", headers=((key, "v" * size),))
-    (frame,) = session.encode(Batch(0, 0, run), (Key((topic, "_0")),))
+    frame = session.encode(Batch(0, 0, run), Key((topic, "_0")))
     (event,) = bpsp.BpspClientSession(LIMIT).receive(frame)
     assert isinstance(event, Delivered)
     assert dict(event.headers)["x-origin-topic"] == topic

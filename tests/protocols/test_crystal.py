@@ -305,7 +305,7 @@ def test_forwards_are_what_the_runtime_writes(
 ) -> None:
     session = known()
     run = Run("t", payloads, protocol="psmb", publisher=publisher)
-    (made,) = session.encode(Batch(0, 0, run), (Key(channel),))
+    made = session.encode(Batch(0, 0, run), Key(channel))
     expected = []
     for payload in payloads:
         try:
@@ -320,7 +320,7 @@ def test_forwards_are_what_the_runtime_writes(
 def test_forwards_are_built_once_for_all_subscribers_of_a_channel() -> None:
     run = Run("shop/orders", [b"1", b"2"], protocol="crystal", publisher="Bot")
     batch = Batch(0, 0, run)
-    (one,), (other,) = (known().encode(batch, (Key(ORDERS),)) for _ in range(2))
+    one, other = (known().encode(batch, Key(ORDERS)) for _ in range(2))
     assert one is other
 
 
@@ -352,7 +352,7 @@ def test_what_the_broker_delivers_arrives(
 ) -> None:
     topic = crystal.topic_of(*channel)
     batch = Batch(0, 0, Run(topic, payloads, protocol="crystal", publisher=publisher))
-    stream = b"".join(known().encode(batch, (Key(channel),)))
+    stream = known().encode(batch, Key(channel))
     expected = [Delivered(topic, payloads, (("publisher", publisher),))]
     assert events(listener(), pieces(stream, cut)) == expected
     assert events(listener(), [stream]) == expected
@@ -533,8 +533,8 @@ answers_of_brokers = st.sampled_from(
     [
         results(None),
         results(pb.UNKNOWN, pb.INTERNAL),
-        *known().encode(Batch(0, 0, Run("t", [b"1"] * 3, protocol="p")), (Key(ORDERS),)),
-        *known().encode(Batch(0, 0, Run("t", [b"1", b"22"], protocol="p")), (Key(ORDERS),)),
+        known().encode(Batch(0, 0, Run("t", [b"1"] * 3, protocol="p")), Key(ORDERS)),
+        known().encode(Batch(0, 0, Run("t", [b"1", b"22"], protocol="p")), Key(ORDERS)),
         frame(BINARY, b"\x1a\x01\xff"),
         frame(BINARY, b"\x10"),
         frame(BINARY),
@@ -555,7 +555,7 @@ def test_a_client_survives_any_broker(stream: bytes, cut: list[int]) -> None:
 
 def test_a_client_reads_what_the_runtime_reads() -> None:
     """A Forward whose payload is not UTF-8 is broken, also behind one that is good."""
-    (good,) = known().encode(Batch(0, 0, Run("t", [b"1"], protocol="p")), (Key(ORDERS),))
+    good = known().encode(Batch(0, 0, Run("t", [b"1"], protocol="p")), Key(ORDERS))
     found: list[Event] = list(listener().receive(good * 2 + good.replace(b"1", b"\xff")))
     assert isinstance(found[0], Delivered)
     assert list(found[0].payloads) == [b"1", b"1"]

@@ -155,5 +155,5 @@ class Exchange:
             if wanted.filter.matches(command.run.topic):
                 session = self._sessions[who]
                 subscription = Key(wanted.key, wanted.durable is not None)
-                self.outbox[who] += b"".join(session.encode(batch, (subscription,)))
+                self.outbox[who] += session.encode(batch, subscription)
                 self.outbox[who] += session.mark(batch.end)

@@ -450,10 +450,6 @@ def test_what_a_client_calls_itself_is_text_whatever_it_sends() -> None:
     assert session.user_agent == "\N{REPLACEMENT CHARACTER}" * 2
 
 
-def test_nothing_comes_without_a_queue() -> None:
-    assert opened().encode(Batch(0, 0, Run("a", [b"1"], protocol="psmb")), ()) == []
-
-
 def test_what_is_forgotten_takes_no_memory() -> None:
     session = opened()
     run = Run("a", [b"x"] * 1000, protocol="psmb")

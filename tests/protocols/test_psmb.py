@@ -118,7 +118,7 @@ def test_what_the_broker_delivers_arrives(
     end = 0
     for run in runs:
         batch = Batch(end, 0, Run("a", run, protocol="bpsp"))
-        stream += b"".join(session.encode(batch, (Key(("a.*", ""), number is not None),)))
+        stream += session.encode(batch, Key(("a.*", ""), number is not None))
         stream += session.mark(batch.end)
         end = batch.end
     ready, accepted, *rest = events(psmb.PsmbClientSession(LIMIT, "a.*"), pieces(stream, cut))

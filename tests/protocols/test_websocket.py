@@ -4,7 +4,6 @@ sides of a connection."""
 import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -491,9 +490,6 @@ class Echo(WebSocketSession):
                 yield Respond(b"<too large>")
             else:
                 yield Respond(b"<" + message[1] + b">")
-
-    def encode(self, batch: Any, subscriptions: Any) -> list[bytes]:
-        raise NotImplementedError
 
     def refuse(self, command: Command, error: Refusal) -> None:
         raise NotImplementedError

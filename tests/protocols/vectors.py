@@ -434,7 +434,8 @@ class Conversation:
             for piece in feed.cut(what.data + trailing):
                 self.receive(piece)
         elif isinstance(what, Deliver):
-            self._answer += b"".join(self.session.encode(what.batch, what.to))
+            for subscription in what.to:
+                self._answer += self.session.encode(what.batch, subscription)
             self._answer += self.session.mark(what.batch.end)
         elif isinstance(what, Offer):
             room = self.session.room(what.batch.run)

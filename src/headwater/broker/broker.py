@@ -11,9 +11,14 @@ It knows topics, subscriptions and positions, and no protocol. The straight way 
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
+from mypy_extensions import mypyc_attr
+
+from headwater.broker.chores import Chores
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors
 from headwater.broker.delays import Delays, original
+from headwater.broker.matching.matcher import Matcher
 from headwater.broker.peer import Peer
 from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
@@ -21,10 +26,11 @@ from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
 from headwater.broker.queues.read_ahead import ReadAhead
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
-from headwater.broker.router import DELAYED, OwnedSubscription, Router
+from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
+from headwater.filters import Filter
 from headwater.log.engine import Engine, Settled
 from headwater.message import Batch, Run
 from headwater.queue_spec import QueueSpec
@@ -37,8 +43,11 @@ READ_BYTES = 4 * 1024 * 1024
 # When the last of those messages came, so that a restart need not search the log for them.
 LAST_ONCE = "the last message to be stored exactly once"
 UNNOTED_MICROSECONDS = 1_000_000
+# Who leaves with more subscriptions than this leaves in pieces.
+DROPPED_AT_ONCE = 100
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Broker:
     def __init__(
         self,
@@ -50,7 +59,9 @@ class Broker:
         self.engine = engine
         #: How many subscriptions a connection may have.
         self.most_subscriptions = subscriptions
-        self.router: Router[Cursor] = Router()
+        self.chores = Chores()
+        self._matcher = Matcher()
+        self.router: Router[Cursor] = Router(self.chores, self._matcher)
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
         self.read_errors = ReadErrors()
@@ -96,6 +107,11 @@ class Broker:
         for queue in self.queues.values():
             queue.close()
 
+    async def stop(self) -> None:
+        """Close, and end what runs beside it."""
+        self.close()
+        await self._matcher.close()
+
     def join(self, outlet: Outlet) -> Peer:
         """A connection arrives."""
         return Peer(self, outlet)
@@ -103,8 +119,7 @@ class Broker:
     def publish(self, run: Run, settled: Settled, exclude: Subscriber | None) -> Batch:
         if run.headers or run.topic == DELAYED:
             run = self.delays.put_off(run)
-        batch = self.engine.append(run)
-        self.engine.when_durable(batch.end, settled)
+        batch = self.engine.append(run, settled)
         if run.topic == DELAYED:
             self.delays.add(batch)
             return batch
@@ -112,9 +127,16 @@ class Broker:
         for subscriber, subscriptions in route.live:
             if subscriber is not exclude:
                 subscriber.push(batch, subscriptions)
+        if route.undecided:
+            self._hesitate(batch, route, durable=False)
         if route.durable:
             self.engine.hurry()
         return batch
+
+    def _hesitate(self, batch: Batch, route: Route[Cursor], *, durable: bool) -> None:
+        for subscriber in route.undecided:
+            if subscriber.durable == durable:
+                subscriber.hesitate(batch)
 
     def publish_all(self, runs: Sequence[Run]) -> list[Batch]:
         """Publish runs that become durable in one step."""
@@ -122,15 +144,21 @@ class Broker:
         for batch in batches:
             if batch.run.topic == DELAYED:
                 self.delays.add(batch)
-            for subscriber, subscriptions in self.router.route(batch.run.topic).live:
+            route = self.router.route(batch.run.topic)
+            for subscriber, subscriptions in route.live:
                 subscriber.push(batch, subscriptions)
+            if route.undecided:
+                self._hesitate(batch, route, durable=False)
         return batches
 
     def committed(self, batches: Sequence[Batch]) -> None:
         if self._durable or self._consumers:
             for batch in batches:
-                for subscriber, subscriptions in self.router.route(batch.run.topic).durable:
+                route = self.router.route(batch.run.topic)
+                for subscriber, subscriptions in route.durable:
                     subscriber.push(batch, subscriptions)
+                if route.undecided:
+                    self._hesitate(batch, route, durable=True)
 
     def rewound(self, end: int) -> None:
         for subscriber in self._subscribers:
@@ -223,6 +251,11 @@ class Broker:
             notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
 
+    def check(self, wanted: Filter) -> None:
+        """Raise Refusal if nobody may subscribe with that now."""
+        if not wanted.simple and self._matcher.has_refused(wanted.text):
+            raise Refusal(Code.TOO_LARGE, TOO_COSTLY)
+
     def add(self, subscription: OwnedSubscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
         self._subscriptions += 1
@@ -233,11 +266,19 @@ class Broker:
         self._subscriptions -= 1
         self.router.remove(subscription)
 
+    def _drop_all(self, subscriber: Subscriber) -> Iterator[None]:
+        while subscriptions := list(islice(subscriber.subscriptions.values(), DROPPED_AT_ONCE)):
+            for subscription in subscriptions:
+                self.drop(subscription)
+            if subscriber.subscriptions:
+                yield
+
     def remove(self, subscriber: Subscriber) -> None:
         """Forget a subscriber and its subscriptions. Doing so twice is harmless."""
         subscriber.close()
-        for subscription in list(subscriber.subscriptions.values()):
-            self.drop(subscription)
+        dropping = self._drop_all(subscriber)
+        if next(dropping, self) is None:  # there are more than a few
+            self.chores.add(dropping)
         self._subscribers.discard(subscriber)
         if subscriber.name is not None:
             holder = self._durable.get(subscriber.name)

@@ -15,7 +15,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from headwater.broker.router import OwnedSubscription, Router
+from mypy_extensions import mypyc_attr
+
+from headwater.broker.router import OwnedSubscription, Route, Router
 from headwater.errors import HeadwaterError, LogError
 from headwater.filters import wanting
 from headwater.log.engine import Engine, Wanted
@@ -78,6 +80,7 @@ def has_expired(headers: Headers) -> bool:
     return False
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Cursor(ABC):
     #: It may only see what is durable.
     durable: bool
@@ -201,10 +204,21 @@ class Cursor(ABC):
         self._scheduled = False
         self.pump()
 
-    def _wants(self, batch: Batch) -> Wants:
+    def hesitate(self, batch: Batch) -> None:
+        """It is not known yet whether it wants a new batch: go on there when it is."""
+        if self._position is None:
+            self._position = batch.offset
+
+    def decided(self) -> None:
+        self.pump()
+
+    def unwanted(self, sentence: str) -> None:
+        self._broken(sentence)
+
+    def _wants(self, batch: Batch, route: Route["Cursor"]) -> Wants:
         return tuple(
             subscription
-            for subscription in self._router.route(batch.run.topic).by_owner.get(self, ())
+            for subscription in route.by_owner.get(self, ())
             if subscription.since <= batch.offset
         )
 
@@ -213,7 +227,11 @@ class Cursor(ABC):
         assert self._position is not None
         if batch.run.headers and has_expired(batch.run.headers):
             self._position = batch.end
-        elif wants := self._wants(batch):
+            return True
+        route = self._router.route(batch.run.topic)
+        if self in route.undecided:
+            return False  # `decided` goes on
+        if wants := self._wants(batch, route):
             self._position = self._give(batch.since(self._position), wants)
         else:
             self._position = batch.end
@@ -311,6 +329,6 @@ class Cursor(ABC):
     def _wanted(self) -> Wanted:
         """A test for the reader's thread, which must not look into the router."""
         filters = tuple(subscription.filter for subscription in self.subscriptions.values())
-        if len(filters) > FILTERS_WORTH_ASKING:
+        if len(filters) > FILTERS_WORTH_ASKING or not all(each.simple for each in filters):
             return lambda topic: True
         return wanting(filters)

@@ -207,6 +207,7 @@ class Peer:
         most = self._broker.most_subscriptions
         if subscriber is not None and len(subscriber.subscriptions) >= most:
             raise Refusal(Code.TOO_LARGE, f"a client may have {most} subscriptions")
+        self._broker.check(command.filter)
         if subscriber is None:
             subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
         since = 0 if command.durable else self._engine.end

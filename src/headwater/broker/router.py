@@ -2,21 +2,32 @@
 
 Filters made of levels live in a tree with one node per level, so finding those that match costs by
 the levels of the topic, not by the number of subscriptions. Patterns have to be asked one by one,
-but only once per topic: the route of a topic is kept until a subscription comes or goes.
+but only once per topic (`matching`): the route of a topic is kept until a subscription comes or
+goes.
 
     root ─ sensors ─┬─ a          subscriptions of sensors/a
                     ├─ +          one level
                     └─ * (rest)   one or more levels
+
+Where many patterns have to be asked about a new topic, or such that may take long, nobody waits for
+that: their owners are *undecided* for a while. They fall behind like a slow reader, and go on when
+it is known whether they want the topic.
 """
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator
+from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from headwater.filters import BindingFilter, Filter, LevelFilter, RegexFilter
+from headwater.broker.chores import Chores
+from headwater.broker.matching.matcher import Matcher
+from headwater.broker.matching.patterns import AskedFilter, Decision, Patterns
+from headwater.filters import Filter, LevelFilter
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
 REMEMBERED_ROUTES = 100_000
+# So long patterns are asked before the publisher of a new topic goes on.
+AT_ONCE_SECONDS = 0.0005
+TOO_COSTLY = "the pattern takes too long to match"
 
 
 class Owner(Protocol, Hashable):
@@ -26,6 +37,12 @@ class Owner(Protocol, Hashable):
     def durable(self) -> bool:
         """It may only see what is durable."""
 
+    def decided(self) -> None:
+        """It is known now of some topic whether the owner wants it."""
+
+    def unwanted(self, sentence: str) -> None:
+        """A filter of the owner is refused."""
+
 
 #: Where messages are that are to be delivered later. It reaches nobody.
 DELAYED = "$delayed"
@@ -33,14 +50,14 @@ DELAYED = "$delayed"
 O = TypeVar("O", bound=Owner)  # noqa: E741
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class OwnedSubscription(Generic[O]):
     """One filter of one owner."""
 
-    key: tuple[str, str]
-    filter: Filter
-    owner: O
-    since: int  # wants nothing before this offset
+    def __init__(self, key: tuple[str, str], wanted: Filter, owner: O, since: int) -> None:
+        self.key = key
+        self.filter = wanted
+        self.owner = owner
+        self.since = since  # wants nothing before this offset
 
     @property
     def durable(self) -> bool:
@@ -50,31 +67,44 @@ class OwnedSubscription(Generic[O]):
 Wants = tuple[O, tuple[OwnedSubscription[O], ...]]
 
 
-@dataclass(frozen=True, slots=True)
 class Route(Generic[O]):
     """Who gets a topic: each owner once, with those of its subscriptions that match."""
 
-    live: tuple[Wants[O], ...]  # as soon as a batch is appended
-    durable: tuple[Wants[O], ...]  # once it is durable
-    by_owner: dict[O, tuple[OwnedSubscription[O], ...]]
+    def __init__(
+        self,
+        by_owner: dict[O, tuple[OwnedSubscription[O], ...]],
+        undecided: frozenset[O] = frozenset(),
+    ) -> None:
+        self.by_owner = by_owner
+        #: Who gets a batch as soon as it is appended, and who once it is durable.
+        self.live = tuple([item for item in by_owner.items() if not item[0].durable])
+        self.durable = tuple([item for item in by_owner.items() if item[0].durable])
+        #: Of these it is not known yet whether, or with which of their subscriptions, they want it.
+        self.undecided = undecided
 
 
-@dataclass(slots=True)
 class _Node(Generic[O]):
-    children: dict[str | None, "_Node[O]"] = field(default_factory=dict)  # None stands for `+`
-    here: dict[OwnedSubscription[O], None] = field(default_factory=dict)  # end at this level
-    rest: dict[OwnedSubscription[O], None] = field(default_factory=dict)  # `*` below this level
+    def __init__(self) -> None:
+        self.children: dict[str | None, _Node[O]] = {}  # None stands for `+`
+        self.here: dict[OwnedSubscription[O], None] = {}  # end at this level
+        self.rest: dict[OwnedSubscription[O], None] = {}  # `*` below this level
 
     def empty(self) -> bool:
         return not (self.children or self.here or self.rest)
 
 
 class Router(Generic[O]):
-    def __init__(self) -> None:
+    def __init__(self, chores: Chores | None = None, matcher: Matcher | None = None) -> None:
+        """Without these, every route is complete at once, whatever that takes."""
         self._root: _Node[O] = _Node()
+        self._chores = chores
+        self._patterns = Patterns(matcher, self._answered, self._refused)
         # Equal filters are asked once for all that hold them.
-        self._patterns: dict[BindingFilter | RegexFilter, dict[OwnedSubscription[O], None]] = {}
+        self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
+        self._incomplete: dict[str, Route[O]] = {}  # those of them with undecided owners
+        self._to_ask: dict[str, None] = {}  # topics that patterns are still asked about
+        self._waiting: set[O] = set()  # who may go on
 
     def add(self, subscription: OwnedSubscription[O]) -> None:
         wanted = subscription.filter
@@ -84,43 +114,102 @@ class Router(Generic[O]):
                 node = node.children.setdefault(level, _Node())
             (node.rest if wanted.rest else node.here)[subscription] = None
         else:
-            self._patterns.setdefault(wanted, {})[subscription] = None
-        self._routes.clear()
+            if wanted not in self._holders:
+                self._holders[wanted] = {}
+                self._patterns.add(wanted)
+            self._holders[wanted][subscription] = None
+        self._forget_routes()
 
     def remove(self, subscription: OwnedSubscription[O]) -> None:
         wanted = subscription.filter
         if isinstance(wanted, LevelFilter):
             self._prune(subscription, wanted)
         else:
-            holders = self._patterns[wanted]
+            holders = self._holders[wanted]
             del holders[subscription]
             if not holders:
-                del self._patterns[wanted]
-        self._routes.clear()
+                del self._holders[wanted]
+                self._patterns.remove(wanted)
+        self._forget_routes()
 
     def route(self, topic: str) -> Route[O]:
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= REMEMBERED_ROUTES:
-                self._routes.clear()
+                self._forget_routes()
             route = self._routes[topic] = self.find(topic)
         return route
 
     def find(self, topic: str) -> Route[O]:
-        """The route, found by walking the tree."""
+        """The route, found by walking the tree and asking patterns."""
         if topic == DELAYED:
-            return Route((), (), {})
+            return Route({})
+        undecided: frozenset[O] = frozenset()
+        decision = self._patterns.ask(topic, AT_ONCE_SECONDS if self._chores else inf)
+        if not self._patterns.complete(decision):
+            undecided = frozenset(
+                subscription.owner
+                for wanted in self._patterns.unanswered(decision)
+                for subscription in self._holders[wanted]
+            )
+            if self._patterns.asking(decision):
+                self._ask_later(topic)
         by_owner: dict[O, list[OwnedSubscription[O]]] = {}
-        for subscription in self._matching(topic):
+        for subscription in self._matching(topic, decision):
             by_owner.setdefault(subscription.owner, []).append(subscription)
-        wants = {owner: tuple(subscriptions) for owner, subscriptions in by_owner.items()}
-        return Route(
-            tuple(item for item in wants.items() if not item[0].durable),
-            tuple(item for item in wants.items() if item[0].durable),
-            wants,
-        )
+        wants = {
+            owner: tuple(subscriptions)
+            for owner, subscriptions in by_owner.items()
+            if owner not in undecided
+        }
+        route = Route(wants, undecided)
+        if undecided:
+            self._incomplete[topic] = route
+        return route
 
-    def _matching(self, topic: str) -> Iterator[OwnedSubscription[O]]:
+    def _forget_routes(self) -> None:
+        incomplete, self._incomplete = self._incomplete, {}
+        for route in incomplete.values():
+            self._wake(route.undecided)
+        self._routes.clear()
+
+    def _ask_later(self, topic: str) -> None:
+        if not self._to_ask and self._chores is not None:
+            self._chores.add(self._ask())
+        self._to_ask[topic] = None
+
+    def _ask(self) -> Iterator[None]:
+        """A chore: go on asking about topics, the oldest first."""
+        while self._to_ask:
+            topic = next(iter(self._to_ask))
+            decision = self._patterns.ask(topic, AT_ONCE_SECONDS)
+            if not self._patterns.asking(decision):
+                del self._to_ask[topic]
+                self._answered(topic)
+            yield
+
+    def _answered(self, topic: str) -> None:
+        """An answer has come, or all of them: the next route is more complete."""
+        self._routes.pop(topic, None)
+        if (route := self._incomplete.pop(topic, None)) is not None:
+            self._wake(route.undecided)
+
+    def _refused(self, wanted: AskedFilter) -> None:
+        for subscription in list(self._holders.get(wanted, ())):
+            subscription.owner.unwanted(TOO_COSTLY)
+
+    def _wake(self, owners: Iterable[O]) -> None:
+        """Soon, and each of them once, however many topics there are."""
+        if not self._waiting and owners and self._chores is not None:
+            self._chores.add(self._wake_all())
+        self._waiting.update(owners)
+
+    def _wake_all(self) -> Iterator[None]:
+        while self._waiting:
+            self._waiting.pop().decided()
+            yield
+
+    def _matching(self, topic: str, decision: Decision) -> Iterator[OwnedSubscription[O]]:
         nodes = [self._root]
         for level in topic.split("/"):
             deeper = []
@@ -133,9 +222,8 @@ class Router(Generic[O]):
             nodes = deeper
         for node in nodes:
             yield from node.here
-        for pattern, holders in self._patterns.items():
-            if pattern.matches(topic):
-                yield from holders
+        for wanted in decision.matching:
+            yield from self._holders.get(wanted, ())  # it may have gone since
 
     def _prune(self, subscription: OwnedSubscription[O], wanted: LevelFilter) -> None:
         """Remove from the tree, with the nodes that nothing needs any more."""

@@ -3,8 +3,10 @@
 import logging
 from collections import deque
 
+from mypy_extensions import mypyc_attr
+
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
-from headwater.broker.router import Router
+from headwater.broker.router import Route, Router
 from headwater.commands import Outlet
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
@@ -16,6 +18,7 @@ logger = logging.getLogger(__name__)
 OWN_STRETCHES = 10_000
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Subscriber(Cursor):
     def __init__(
         self,
@@ -33,6 +36,8 @@ class Subscriber(Cursor):
         self.name = name
         self.durable = name is not None
         self._own: deque[tuple[int, int]] = deque()  # its own messages, not to be echoed
+        # For which subscriptions the batch at this offset was given: there was no room for others.
+        self._given: dict[tuple[str, str], int] = {}
         self._holds = 0
 
     def hold(self) -> None:
@@ -74,13 +79,24 @@ class Subscriber(Cursor):
             self._own.pop()
 
     def _give(self, batch: Batch, wants: Wants) -> int:
-        return batch.end if self._outlet.deliver(batch, wants) else batch.offset
+        if self._given:
+            wants = self._not_given(batch, wants)
+        count = self._outlet.deliver(batch, wants)
+        if count == len(wants):
+            self._given.clear()
+            return batch.end
+        self._given.update(dict.fromkeys([each.key for each in wants[:count]], batch.offset))
+        return batch.offset
+
+    def _not_given(self, batch: Batch, wants: Wants) -> Wants:
+        """Those for which a batch, of which there was room for some, was not given yet."""
+        return tuple(each for each in wants if self._given.get(each.key) != batch.offset)
 
     def _caught_up(self) -> None:
         self._own.clear()
 
-    def _wants(self, batch: Batch) -> Wants:
-        return () if self._is_own(batch) else super()._wants(batch)
+    def _wants(self, batch: Batch, route: Route[Cursor]) -> Wants:
+        return () if self._is_own(batch) else super()._wants(batch, route)
 
     def _is_own(self, batch: Batch) -> bool:
         while self._own and self._own[0][1] <= batch.offset:

@@ -89,6 +89,23 @@ class Limits:
         "1MiB",
         "Bytes that may wait in memory for a slow client; the rest stays in the log.",
     )
+    input_bytes: int = setting(
+        units.size("1MiB", "1TiB"),
+        "256MiB",
+        "Bytes of large messages that may be arriving at the same time, of all clients together; "
+        "who comes with more has to wait.",
+    )
+    output_bytes: int = setting(
+        units.size("1MiB", "1TiB"),
+        "256MiB",
+        "Bytes that may wait in memory for all slow clients together; each of them has its share, "
+        "and the rest stays in the log.",
+    )
+    unfinished_seconds: float = setting(
+        units.number(1, 86400),
+        30,
+        "Seconds that a message may take to arrive, and a second more for every 64 KiB.",
+    )
     handshake_seconds: float = setting(
         units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
     )

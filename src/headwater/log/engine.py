@@ -142,8 +142,9 @@ class Engine(Protocol):
     def check_writable(self) -> None:
         """Raise LogUnavailable while the log takes nothing."""
 
-    def append(self, run: Run) -> Batch:
-        """Give the run its place. Raises LogUnavailable while the log takes nothing."""
+    def append(self, run: Run, settled: Settled | None = None) -> Batch:
+        """Give the run its place. Raises LogUnavailable while the log takes nothing. `settled` is
+        called as by `when_durable`."""
 
     def append_all(self, runs: Sequence[Run]) -> list[Batch]:
         """Append runs that become durable, and so visible, in one step."""

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import LogError
+from headwater.log import small
 from headwater.message import Batch, Headers, Packed, Run
 
 SCHEMA = pa.schema(
@@ -66,6 +67,25 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_thread
 _TYPES = [field.type for field in SCHEMA]
 _MAP = _TYPES[HEADERS]
 _NO_ENTRIES = pa.array([], pa.struct([_MAP.key_field, _MAP.item_field]))
+
+
+_TEMPLATE = small.template(
+    pa.RecordBatch.from_pylist(
+        [
+            {
+                "timestamp": 1,
+                "topic": "-",
+                "protocol": "-",
+                "publisher": "-",
+                "headers": [("-", "-")],
+                "payloads": [b"-"],
+            }
+        ],
+        schema=SCHEMA,
+    )
+)
+# Groups of runs that weigh less are encoded without pyarrow (`small`).
+SMALL_WEIGHT = 256 * 1024
 
 
 class Cells(Packed):
@@ -109,6 +129,10 @@ def encode(batches: Sequence[Batch]) -> Any:
     """The batches, which follow each other, as one Arrow IPC message (a pyarrow.Buffer)."""
     runs = [batch.run for batch in batches]
     count = batches[-1].end - batches[0].offset
+    if sum([run.weight for run in runs]) <= SMALL_WEIGHT:
+        lists = [run.payloads for run in runs]
+        if all(type(payloads) is list for payloads in lists):
+            return _encode_small(batches, runs, lists, count)
     columns = [
         _timestamps([batch.timestamp for batch in batches]),
         _strings([run.topic for run in runs]),
@@ -118,6 +142,30 @@ def encode(batches: Sequence[Batch]) -> Any:
         _payloads([run.payloads for run in runs], count, sum([run.size for run in runs])),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
+
+
+def _encode_small(
+    batches: Sequence[Batch], runs: list[Run], lists: list[Sequence[bytes]], count: int
+) -> bytes:
+    rows = len(runs)
+    payloads = list(chain.from_iterable(lists))
+    if not count or len(payloads) != count:
+        raise ValueError(f"{len(payloads)} payloads for {count} offsets")
+    headers = [run.headers for run in runs]
+    pairs = list(chain.from_iterable(headers))
+    nodes = [rows] * 5 + [len(pairs)] * 3 + [rows, count]
+    buffers = (
+        *small.integers([batch.timestamp for batch in batches]),
+        *small.strings([run.topic for run in runs]),
+        *small.strings([run.protocol for run in runs]),
+        *small.strings([run.publisher for run in runs]),
+        *(b"", small.ends(map(len, headers), rows), b""),
+        *small.strings([name for name, _ in pairs]),
+        *small.strings([value for _, value in pairs]),
+        *(b"", small.ends(map(len, lists), rows)),
+        *small.binary(payloads),
+    )
+    return small.message(_TEMPLATE, nodes, buffers)
 
 
 def encode_nothing() -> Any:

@@ -6,9 +6,8 @@ after a silence a client is taken for one of that protocol, and greeted.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from headwater.commands import Close, Command, Subscription
+from headwater.commands import Close, Command
 from headwater.errors import HeadwaterError, Refusal
-from headwater.message import Batch
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.entry import Protocol
 from headwater.protocols.recognition import recognise
@@ -45,9 +44,6 @@ class AnyPortSession(Session):
         name = next((name for name in waited_for if name in self._sessions), None)
         if name is not None and not self._data:
             self.successor = self._sessions[name](self._terms), b""
-
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
-        return []
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         return None

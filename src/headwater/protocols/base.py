@@ -5,7 +5,7 @@ bytes out. It never waits, never asks the clock and never touches a socket.
 
     receive(data)      bytes from the client → commands, one after the other. The caller carries
                        each out before it asks for the next, so a refusal can change the state.
-    encode(batch, …)   a batch for the client's subscriptions → buffers to send
+    encode(batch, …)   a batch for one of the client's subscriptions → bytes to send
     mark(position)     behind a batch → bytes that the client answers, where the protocol can
     room(run)          how many messages of a queue the client's window has room for
     send(batch, …)     a batch of a queue → buffers to send, and what the client will acknowledge
@@ -19,6 +19,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from mypy_extensions import mypyc_attr
 
 from headwater.commands import Command, Subscription
 from headwater.errors import HeadwaterError, Refusal
@@ -39,6 +41,7 @@ class Terms:
     secure: bool = False
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session(ABC):
     """The broker's side of one connection."""
 
@@ -59,6 +62,11 @@ class Session(ABC):
     #: The session that goes on in place of this one, and the bytes that are its to read.
     successor: "tuple[Session, bytes] | None" = None
 
+    @property
+    def unfinished(self) -> int:
+        """How many bytes a message that has begun to arrive will take, as far as is known."""
+        return 0
+
     def greet(self) -> bytes:
         """What the broker says first."""
         return b""
@@ -69,8 +77,8 @@ class Session(ABC):
     @abstractmethod
     def receive(self, data: bytes) -> Iterator[Command]: ...
 
-    @abstractmethod
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]: ...
+    def encode(self, batch: Batch, subscription: Subscription) -> bytes:
+        raise NotImplementedError("this protocol has no subscriptions")
 
     def mark(self, position: int) -> bytes:
         return b""
@@ -110,6 +118,7 @@ class ServiceCounter:
     count: int = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Service(ABC):
     """A protocol as one broker serves it: what all its connections share."""
 
@@ -182,6 +191,7 @@ class Ended:
 Event = Ready | Answered | Delivered | Pinged | Ended
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClientSession(ABC):
     """The client's side of one connection: requests out as bytes, events in."""
 
@@ -208,6 +218,11 @@ class Intake:
         self._kept = bytearray()
         self._need = 0
 
+    @property
+    def unfinished(self) -> int:
+        """How many bytes what is kept will have then."""
+        return max(self._need, len(self._kept)) if self._kept else 0
+
     def take(self, data: bytes) -> bytes:
         """All unparsed bytes, or nothing while more of them are needed."""
         if not self._kept:
@@ -220,7 +235,7 @@ class Intake:
         return data
 
     def keep(self, rest: bytes, need: int) -> None:
-        """Put back what could not be parsed; `need` bytes in all are worth another look."""
+        """Put back what could not be parsed; `need` bytes altogether are worth another look."""
         self._kept += rest
         self._need = need
 

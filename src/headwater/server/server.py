@@ -102,6 +102,7 @@ class Server:
             repeat_seconds=wiring.repeat_seconds(services),
         )
         connections = Connections(bounds, broker.join, services)
+        engine.attach(connections.turn)
         reports = PipelineReports()
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), secrets, declare)
@@ -203,7 +204,7 @@ class Server:
         ]
         await self.connections.dismiss(FAREWELL_SECONDS)
         self.admin.close()
-        self.broker.close()
+        ended.append(await _within(CLOSE_SECONDS, self.broker.stop(), "the broker"))
         if self.flight is not None:
             ended.append(await self.flight.stop(FLIGHT_SECONDS))
         ended.append(await _within(CLOSE_SECONDS, self.engine.close(), "the log"))

@@ -52,6 +52,9 @@ def bounds(config: Config, files: int) -> Bounds:
         message_bytes=limits.message_bytes,
         topic_bytes=limits.topic_bytes,
         output_buffer_bytes=limits.output_buffer_bytes,
+        input_bytes=limits.input_bytes,
+        output_bytes=limits.output_bytes,
+        unfinished_seconds=limits.unfinished_seconds,
         handshake_seconds=limits.handshake_seconds,
         dead_peer_seconds=limits.dead_peer_seconds,
     )

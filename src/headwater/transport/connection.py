@@ -1,23 +1,32 @@
 """One connection: the only place where bytes are read and written.
 
-    socket → data_received → session.receive → commands → peer
-    peer → deliver, respond, refuse → session → transport.write → socket
+    socket → data_received → session.receive → commands → work → peer
+    peer → deliver, respond, refuse → session → outgoing → socket
 
-The limits on bytes and time are kept here. Reading stops while there is a reason to (`pause`);
-nothing is buffered for the client beyond the limit, except a single batch that is larger.
+The limits on bytes and time are kept here. Commands are carried out for a slice of time; if some
+are left, the connection gets in line behind the others (`Turn`), and is not read from meanwhile.
+Nor is it while there is another reason (`pause`).
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from time import perf_counter
 from typing import Protocol, cast
+
+from mypy_extensions import mypyc_attr
 
 from headwater.commands import Close, Command, Respond, Subscription
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
 from headwater.traffic import Meter
+from headwater.transport.ceilings import UNCLAIMED_BYTES, InputCeiling, OutputCeiling
 from headwater.transport.clock import TICK_SECONDS, Clock
+from headwater.transport.departed import Departed
+from headwater.transport.marking import Marking
+from headwater.transport.outgoing import Outgoing
+from headwater.transport.turn import SLICE_SECONDS, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +37,12 @@ LINGER_BYTES = 16 * 1024 * 1024
 # A client whose place another one claims has this long to show that it is there.
 CHALLENGE_SECONDS = 5.0
 ANSWERS = "its answers are not read"
-# The event loop tells when more than this is buffered, and when all of it is sent. For less it is
-# not worth the two calls, unless something waits for it (`_notice_when_drained`).
-UNNOTICED_BYTES = 64 * 1024
-
-# A stream that never pauses is asked for a proof after so long all the same.
-LONGEST_UNMARKED_SECONDS = 1.0
+# A connection that takes more than a quarter of the loop's time has to wait for others; it may save
+# up for so long.
+SHARE = 4
+BURST_SECONDS = 0.004
+# A message that arrives more slowly than this takes too long.
+SLOWEST_BYTES_PER_SECOND = 64 * 1024
 
 
 class BrokerPeer(Protocol):
@@ -50,8 +59,12 @@ class Host(Protocol):
     """What a connection needs of the listener that accepted it."""
 
     clock: Clock
+    turn: Turn
+    input_ceiling: InputCeiling
+    output_ceiling: OutputCeiling
     output_buffer_bytes: int
     handshake_seconds: float
+    unfinished_seconds: float
 
     def recognised(self, connection: "Connection") -> None:
         """It is known what the connection speaks."""
@@ -62,13 +75,15 @@ class Host(Protocol):
     def left(self, connection: "Connection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection:
     transport: asyncio.Transport
     session: Session
     peer: BrokerPeer
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._turn = host.turn
         #: Unique in the broker; the newest has the highest.
         self.id = 0
         #: When it was made, in microseconds since 1970.
@@ -78,20 +93,28 @@ class Connection(asyncio.Protocol):
         self.meter = Meter()
         self._closing = False
         self._dropped = 0  # bytes that came after the end
-        self._held: set[str] = set()  # why it is not read from
+        self._held: set[str] = set()  # why nothing is read, and no command carried out
+        self._reading = True
+        self._commands: Iterator[Command] | None = None  # of what was read, those to carry out
+        self._unread: list[bytes] = []  # what was read after that
+        self._costly_until = 0.0  # it has cost more than its share, and has to wait for others
+        self._claimed = False  # memory for a message that has begun to arrive
+        self._moved = False  # some command was carried out since `look_at_unfinished`
+        self._unfinished_since: float | None = None
+        self._outgoing = Outgoing(
+            host.turn, host.output_ceiling, self.meter, host.output_buffer_bytes
+        )
+        self._marking = Marking(host.clock, self._outgoing)
+        self._gone = False  # its socket is
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._challenged_at: int | None = None
         self._admitted = False
-        # What was delivered and is not proven: up to where, since when, and when to ask.
-        self._unmarked = 0
-        self._unmarked_since = self._delivered_at = 0.0
-        self._marking: asyncio.TimerHandle | None = None
 
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=UNNOTICED_BYTES, low=0)
+        self._outgoing.begin(transport)
         admitted = self._host.arrived(self)
         if admitted is None:
             return
@@ -107,31 +130,50 @@ class Connection(asyncio.Protocol):
             return
         self._active_at = self._host.clock.now
         self.meter.bytes_in += len(data)
-        for command in self.session.receive(data):
-            self.peer.handle(command)
-            if self._closing:
-                return
-        if self.session.successor is not None:
-            self._hand_over()
+        if self._commands is not None:
+            self._unread.append(data)
+            return
+        self._commands = self.session.receive(data)
+        if self._held:
+            return  # `resume` goes on with it
+        if self._costly_until > perf_counter() + BURST_SECONDS or not self.work():
+            self._turn.wait(self)
+
+    def pause_writing(self) -> None:
+        self._outgoing.stuck()
 
     def resume_writing(self) -> None:
         self._active_at = self._host.clock.now
-        self.transport.set_write_buffer_limits(high=UNNOTICED_BYTES, low=0)
+        self._outgoing.drained()
         self.resume(ANSWERS)
         if self._admitted and not self._closing:
             self.peer.drained()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._gone = True
+        self._outgoing.drop()
+        self._tell("gone", str(error or ""))
+        if self._commands is None or self._closing:
+            self._leave()
+        # Otherwise it goes when all that it sent is carried out: see `work`.
+
+    def _leave(self) -> None:
         self._closing = True
-        if self._marking is not None:
-            self._marking.cancel()
+        self._commands = None
+        self._unread.clear()
+        self._marking.cancel()
         self._host.clock.remove(self._look)
         self._host.clock.remove(self._abort)
         self._host.clock.remove(self._judge)
+        self._outgoing.drop()
+        if self._claimed:
+            self._host.input_ceiling.claim(self, 0)
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
-        self._tell("gone", str(error or ""))
+        if self._admitted:
+            # What it has received is given back now, not when a cycle is found.
+            self.session = Departed(self.session.protocol)
 
     def _begin(self) -> None:
         patience = self._host.handshake_seconds, self.session.idle_after
@@ -139,85 +181,107 @@ class Connection(asyncio.Protocol):
         if self.session.protocol:
             self._host.recognised(self)
         if greeting := self.session.greet():
-            self.meter.bytes_out += len(greeting)
-            self.transport.write(greeting)
+            self._outgoing.send(greeting)
         if self.session.silent_after is not None:
             self._host.clock.later(self.session.silent_after, self._silent)
 
     def _hand_over(self) -> None:
         assert self.session.successor is not None
         self.session, rest = self.session.successor
-        self.meter.bytes_in -= len(rest)  # they are counted when they are read
         self._begin()
         if rest:
-            self.data_received(rest)
+            self._unread.insert(0, rest)
 
     def _silent(self) -> None:
         if self._closing:
             return
         self.session.silent()
+        if self.session.successor is not None and self._commands is None:
+            self._hand_over()
+
+    # The turn calls these
+
+    def work(self) -> bool:
+        """Carry out commands for a slice of time. Returns whether nothing is left to do now."""
+        began = now = perf_counter()
+        stop = began + SLICE_SECONDS
+        handle = self.peer.handle
+        while self._commands is not None and not self._closing and not self._held:
+            for command in self._commands:
+                handle(command)
+                self._moved = True
+                now = perf_counter()
+                if self._closing or self._held or now >= stop:
+                    break
+            else:
+                self._go_on_reading()
+                continue
+            break
+        # The time that this has taken counts `SHARE` times, so that it has to wait as often.
+        self._costly_until = max(self._costly_until, began) + (now - began) * SHARE
+        if self._commands is not None and not self._closing:
+            return bool(self._held)  # then `resume` gets it in line again
+        if self._gone:
+            self._leave()
+            return True
+        unfinished = self.session.unfinished
+        if unfinished > UNCLAIMED_BYTES or self._claimed:
+            self._claimed = unfinished > UNCLAIMED_BYTES
+            self._host.input_ceiling.claim(self, unfinished)
+        if not self._reading and not self._closing and not self._held:
+            self._reading = True
+            self.transport.resume_reading()
+        return True
+
+    def fail(self) -> None:
+        self._commands = None
+        self.transport.abort()
+        if self._gone:
+            self._leave()
+
+    def hold_back(self) -> None:
+        """It is not reached in this turn: what it sends meanwhile can stay where it is."""
+        if self._reading and not self._gone:
+            self._reading = False
+            self.transport.pause_reading()
+
+    def _go_on_reading(self) -> None:
+        """All that was read at once is carried out."""
+        self._commands = None
         if self.session.successor is not None:
             self._hand_over()
+        if self._unread:
+            self._commands = self.session.receive(self._unread.pop(0))
 
     # The broker calls these
 
-    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> bool:
-        if self._closing:
-            return False
-        buffers = self.session.encode(batch, subscriptions)
-        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
-        buffered = self.transport.get_write_buffer_size()
-        if buffered and buffered + size > self._host.output_buffer_bytes:
-            self._notice_when_drained()
-            return False
-        self.meter.messages_out += len(batch.run.payloads) * len(subscriptions)
-        self.meter.bytes_out += size
-        if self.session.mark_after is not None:
-            self._mark_later(batch.end)
-        if len(buffers) == 1:
-            self.transport.write(buffers[0])
-        else:
-            self.transport.writelines(buffers)
-        return True
-
-    def _mark_later(self, position: int) -> None:
-        """Ask for a proof of what was delivered once the connection is quiet, so that the question
-        never shares a segment with messages: some clients take what they read for one message."""
-        self._unmarked = position
-        self._delivered_at = now = self._host.clock.time()
-        if self._marking is None:
-            self._unmarked_since = now
-            self._marking = self._host.clock.later(self.session.mark_after or 0.0, self._mark)
-
-    def _mark(self) -> None:
-        self._marking = None
-        if self._closing:
-            return
-        now, quiet = self._host.clock.time(), self.session.mark_after or 0.0
-        left = self._delivered_at + quiet - now
-        if now - self._unmarked_since < LONGEST_UNMARKED_SECONDS and (
-            left > 0 or self.transport.get_write_buffer_size()
-        ):
-            self._marking = self._host.clock.later(max(left, quiet), self._mark)
-        elif mark := self.session.mark(self._unmarked):
-            self.meter.bytes_out += len(mark)
-            self.transport.write(mark)
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
+        if self._closing or self._gone:
+            return 0
+        count, size = 0, batch.run.size
+        for subscription in subscriptions:
+            if not self._outgoing.has_room(size):  # before anything is built for it
+                break
+            self._outgoing.send(self.session.encode(batch, subscription))
+            count += 1
+        self.meter.messages_out += len(batch.run.payloads) * count
+        if count and self.session.mark_after is not None:
+            self._marking.delivered(self.session, batch.end)
+        return count
 
     def offer(
         self, batch: Batch, key: tuple[str, str], again: bool, most: int
     ) -> tuple[int, Sequence[int]] | None:
-        room = 0 if self._closing else min(most, self.session.room(batch.run))
+        room = 0 if self._closing or self._gone else min(most, self.session.room(batch.run))
         if room <= 0:
             return None
         batch = batch.part(batch.offset, batch.offset + room)
-        buffered = self.transport.get_write_buffer_size()
-        if buffered and buffered + batch.run.size > self._host.output_buffer_bytes:
-            self._notice_when_drained()
+        if not self._outgoing.has_room(batch.run.size):
             return None
         buffers, awaited = self.session.send(batch, key, again)
-        self.transport.writelines(buffers)
+        for buffer in buffers:
+            self._outgoing.send(buffer)
         self.meter.messages_out += len(batch.run.payloads)
-        self.meter.bytes_out += sum(map(len, buffers))
         self._sent_at = self._host.clock.now
         return batch.end, awaited
 
@@ -225,12 +289,10 @@ class Connection(asyncio.Protocol):
         self.session.retract(key, offsets)
 
     def respond(self, answer: bytes) -> None:
-        if self._closing:
+        if self._closing or self._gone:
             return
-        self.meter.bytes_out += len(answer)
-        self.transport.write(answer)
-        if self.transport.get_write_buffer_size() > self._host.output_buffer_bytes:
-            self._notice_when_drained()
+        self._outgoing.send(answer)
+        if self._outgoing.is_full():
             self.pause(ANSWERS)
 
     def refuse(self, command: Command, error: Refusal) -> None:
@@ -240,20 +302,22 @@ class Connection(asyncio.Protocol):
         elif isinstance(reaction, Close):
             self.close(reaction.answer, reaction.reason)
 
-    def _notice_when_drained(self) -> None:
-        """Have `resume_writing` called when everything that is buffered now is sent."""
-        self.transport.set_write_buffer_limits(high=0)
-
     def pause(self, why: str) -> None:
-        if not self._held and not self._closing:
-            self.transport.pause_reading()
         self._held.add(why)
+        if not self._closing:
+            self.hold_back()
 
     def resume(self, why: str) -> None:
-        if why in self._held:
-            self._held.remove(why)
-            if not self._held and not self._closing:
-                self.transport.resume_reading()
+        if why not in self._held:
+            return
+        self._held.remove(why)
+        if self._held or self._closing:
+            return
+        if self._commands is not None:
+            self._turn.wait(self)
+        elif not self._reading and not self._gone:
+            self._reading = True
+            self.transport.resume_reading()
 
     def close(self, answer: bytes, reason: str) -> None:
         """A socket that is closed while the client's bytes arrive is reset, and the client may
@@ -262,13 +326,14 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._end(answer, reason)
+        self._outgoing.flush()
         transport = self.transport
         # TLS says goodbye by itself.
         if not answer or transport.is_closing() or not transport.can_write_eof():
             transport.close()
             return
         transport.write_eof()
-        if self._held:
+        if not self._reading:
             transport.resume_reading()
 
     def challenge(self) -> None:
@@ -286,13 +351,15 @@ class Connection(asyncio.Protocol):
     def close_at_once(self, answer: bytes, reason: str) -> None:
         """Close it without waiting for the client."""
         self._end(answer, reason)
+        self._outgoing.flush()
         self.transport.close()
 
     def _end(self, answer: bytes, reason: str) -> None:
         self._closing = True
         self._tell("closed", reason)
-        if answer:
-            self.transport.write(answer)
+        if answer and not self._gone:
+            self._outgoing.send(answer)
+        self._marking.cancel()
         self._host.clock.remove(self._look)
         self._host.clock.add(LINGER_SECONDS, self._abort)
 
@@ -325,6 +392,22 @@ class Connection(asyncio.Protocol):
     def __str__(self) -> str:
         return f"{self.session.protocol if self._admitted else ''} {self.address}".lstrip()
 
+    # Called now and then
+
+    def look_at_unfinished(self, now: float) -> None:
+        """A message that has begun to arrive has to arrive some day."""
+        unfinished = 0 if self._closing or self._held else self.session.unfinished
+        if not unfinished or self._moved:
+            self._unfinished_since = None
+        elif self._unfinished_since is None:
+            self._unfinished_since = now
+        elif (
+            now - self._unfinished_since
+            > self._host.unfinished_seconds + unfinished / SLOWEST_BYTES_PER_SECOND
+        ):
+            self.dismiss(Refusal(Code.UNAVAILABLE, "a message took too long to arrive"))
+        self._moved = False
+
     # The clock calls these
 
     def _look(self) -> float | None:
@@ -342,7 +425,7 @@ class Connection(asyncio.Protocol):
         if self.session.sending_is_life:
             alive_at = max(alive_at, self._sent_at)
         silent = self._host.clock.seconds_since(alive_at)
-        if silent < period or self.transport.get_write_buffer_size():
+        if silent < period or self._outgoing.buffered:
             return max(period - silent, TICK_SECONDS)
         reaction = self.session.idle(self.peer.position)
         if isinstance(reaction, Close):
@@ -355,7 +438,7 @@ class Connection(asyncio.Protocol):
     def _judge(self) -> None:
         """Has it answered? Who is not read from, or has not read what came before, could not."""
         asked_at, self._challenged_at = self._challenged_at, None
-        could = not self._held and not self.transport.get_write_buffer_size()
+        could = self._reading and not self._outgoing.buffered
         if asked_at is not None and could and self._active_at < asked_at and not self._closing:
             self._tell("closed", "it does not answer, and another client claims its place")
             self._abort()

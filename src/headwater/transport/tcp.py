@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
 
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
 from headwater.sockets import notice_dead_peers
 from headwater.traffic import Traffic
+from headwater.transport.ceilings import InputCeiling, OutputCeiling
 from headwater.transport.clock import Clock
 from headwater.transport.connection import BrokerPeer, Connection
+from headwater.transport.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,10 @@ class Bounds:
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
     output_buffer_bytes: int = 1024 * 1024
+    #: Of all connections together: messages that have begun to arrive, and what waits to be sent.
+    input_bytes: int = 256 * 1024 * 1024
+    output_bytes: int = 256 * 1024 * 1024
+    unfinished_seconds: float = 30.0
     handshake_seconds: float = 10.0
     dead_peer_seconds: float = 60.0
 
@@ -49,6 +56,9 @@ class Connections:
         self.bounds = bounds
         self.join = join
         self.clock = Clock()
+        self.turn = Turn()
+        self.input_ceiling = InputCeiling(bounds.input_bytes)
+        self.output_ceiling = OutputCeiling(bounds.output_bytes, bounds.output_buffer_bytes)
         self.open: dict[int, Connection] = {}  # by id, the newest last
         #: What went in and out, by protocol, since the broker started.
         self.traffic: dict[str, Traffic] = {name: Traffic() for name in protocols}
@@ -92,6 +102,7 @@ class Connections:
         now = self.clock.time()
         for number, connection in enumerate(list(self.open.values())):
             connection.meter.sample(now, self.total_of(connection))
+            connection.look_at_unfinished(now)
             if number % SAMPLES_PER_TURN == SAMPLES_PER_TURN - 1:
                 yield
 
@@ -124,8 +135,12 @@ class Listener:
         self._session = session
         self._connections = connections
         self.clock = connections.clock
+        self.turn = connections.turn
+        self.input_ceiling = connections.input_ceiling
+        self.output_ceiling = connections.output_ceiling
         self.output_buffer_bytes = bounds.output_buffer_bytes
         self.handshake_seconds = bounds.handshake_seconds
+        self.unfinished_seconds = bounds.unfinished_seconds
         self._server: asyncio.Server | None = None
 
     async def bind(
@@ -136,7 +151,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls, start_serving=False
+                lambda: cast(asyncio.Protocol, Connection(self)),
+                host,
+                port,
+                backlog=BACKLOG,
+                ssl=tls,
+                start_serving=False,
             )
         except OSError as error:
             raise HeadwaterError(

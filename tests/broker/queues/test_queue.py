@@ -525,10 +525,10 @@ def test_a_consumer_may_ask_for_another_prefetch(tmp_path: Path) -> None:
 def test_the_content_of_a_ledger() -> None:
     items = [(5, 1), (1 << 60, 3)]
     far = 1 << 61
-    assert ledger.decode(ledger.encode(7, items), far) == (7, items)
-    assert ledger.decode(ledger.encode(0, []), far) == (0, [])
-    assert ledger.decode(ledger.encode(0, [(1, 100_000)]), far) == (0, [(1, 65535)])
-    assert ledger.decode(ledger.encode(9, [(3, 1), (6, 2)]), 5) == (5, [(3, 1)])
+    assert ledger.decode(ledger.encode(7, dict(items)), far) == (7, items)
+    assert ledger.decode(ledger.encode(0, {}), far) == (0, [])
+    assert ledger.decode(ledger.encode(0, {1: 100_000}), far) == (0, [(1, 65535)])
+    assert ledger.decode(ledger.encode(9, {3: 1, 6: 2}), 5) == (5, [(3, 1)])
 
 
 def test_what_one_returns_while_anothers_is_read_is_not_forgotten(tmp_path: Path) -> None:

@@ -66,11 +66,9 @@ class LineSession(Session):
         run = Run(topic, [payload], protocol=self.protocol, publisher=self._terms.peer)
         return Publish(run, OK)
 
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
+    def encode(self, batch: Batch, subscription: Subscription) -> bytes:
         head = f"MSG {batch.run.topic} ".encode()
-        return [b"".join([head + payload + b"\n" for payload in batch.run.payloads])] * len(
-            subscriptions
-        )
+        return b"".join([head + payload + b"\n" for payload in batch.run.payloads])
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         return Respond(_error(error))

@@ -9,15 +9,24 @@ A message of the queue is in one of three places:
 Everything else before the position is done with. So what is kept grows with the consumers' windows
 and not with the queue. In broadcast mode a message may be held by several consumers.
 
-    content   position u64 | (offset u64, deliveries u16) for each message that is held or returned
+    content   mark u16 | position u64 | count u32, then of all messages that are held or returned
+              the offsets, u64 each, and the deliveries, u16 each; all little-endian
+
+It is made several times a second, and a queue may have very many of them: so no object is made for
+a message on the way. An earlier version began with the position, in which the mark does not occur,
+and had (offset u64, deliveries u16) for each message, all big-endian.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-_POSITION = struct.Struct(">Q")
-_OPEN = struct.Struct(">QH")
+_MARK = 0xFFFF
+_HEAD = struct.Struct("<HQI")
+_OLD_POSITION = struct.Struct(">Q")
+_OLD_OPEN = struct.Struct(">QH")
 MOST_DELIVERIES = 0xFFFF
 
 
@@ -61,12 +70,12 @@ class Holdings:
         self.settle(left)
         return left
 
-    def items(self) -> list[tuple[int, int]]:
-        """(offset, deliveries) of all that is held."""
-        return [(offset, lot.deliveries) for offset, lot in self._held.items()]
+    def deliveries(self) -> dict[int, int]:
+        """Of all that is held, by offset."""
+        return {offset: lot.deliveries for offset, lot in self._held.items()}
 
     def clear(self) -> list[tuple[int, int]]:
-        left = self.items()
+        left = list(self.deliveries().items())
         for lot in self._held.values():
             lot.open = 0
         self._held.clear()
@@ -114,23 +123,53 @@ class Returned:
             removed += 1
         return removed
 
-    def items(self) -> list[tuple[int, int]]:
-        return list(self._deliveries.items())
+    def take_oldest(self, count: int) -> list[tuple[int, int]]:
+        """(offset, deliveries) of so many, which are no longer here."""
+        taken = [heappop(self._order) for _ in range(min(count, len(self._order)))]
+        return [(offset, self._deliveries.pop(offset)) for offset in taken]
+
+    def deliveries(self) -> Mapping[int, int]:
+        """Of all of them, by offset."""
+        return self._deliveries
 
     def clear(self) -> list[tuple[int, int]]:
-        left = self.items()
+        left = list(self._deliveries.items())
         self._deliveries.clear()
         self._order.clear()
         return left
 
 
-def encode(position: int, items: Iterable[tuple[int, int]]) -> bytes:
-    parts = [_OPEN.pack(offset, min(count, MOST_DELIVERIES)) for offset, count in items]
-    return _POSITION.pack(position) + b"".join(parts)
+def encode(position: int, deliveries: Mapping[int, int]) -> bytes:
+    try:
+        counts = array("H", deliveries.values())
+    except OverflowError:
+        counts = array("H", [min(count, MOST_DELIVERIES) for count in deliveries.values()])
+    head = _HEAD.pack(_MARK, position, len(counts))
+    return head + _little_endian(array("Q", deliveries)) + _little_endian(counts)
 
 
 def decode(content: bytes, end: int) -> tuple[int, list[tuple[int, int]]]:
     """Nothing is beyond the end of the log, however much of it a crash took along."""
-    (position,) = _POSITION.unpack_from(content)
-    left = [(offset, count) for offset, count in _OPEN.iter_unpack(content[8:]) if offset < end]
-    return min(position, end), left
+    position, items = _decode(content)
+    return min(position, end), [item for item in items if item[0] < end]
+
+
+def _decode(content: bytes) -> tuple[int, Iterable[tuple[int, int]]]:
+    if not content.startswith(b"\xff\xff"):
+        (position,) = _OLD_POSITION.unpack_from(content)
+        return position, _OLD_OPEN.iter_unpack(content[8:])
+    _, position, count = _HEAD.unpack_from(content)
+    offsets, counts = array("Q"), array("H")
+    middle = _HEAD.size + 8 * count
+    offsets.frombytes(content[_HEAD.size : middle])
+    counts.frombytes(content[middle:])
+    if sys.byteorder == "big":
+        offsets.byteswap()
+        counts.byteswap()
+    return position, zip(offsets, counts, strict=True)
+
+
+def _little_endian(numbers: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()

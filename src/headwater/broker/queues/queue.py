@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# So many messages that consumers have left wait for others; older ones become dead letters.
+MOST_RETURNED = 100_000
+TOO_MANY = f"more than {MOST_RETURNED:,} messages of the queue were left by consumers"
+
 #: Moves messages to the dead-letter topic: (offset, deliveries) and why.
 Bury = Callable[["Queue", Sequence[tuple[int, int]], str], None]
 
@@ -193,26 +197,30 @@ class Queue:
 
     def _snapshot(self) -> bytes:
         """Held messages count as to be repeated: after a crash nobody holds them any more."""
-        open_items = {**dict(self._returned.items()), **self.buried}
+        deliveries = {**self._returned.deliveries(), **self.buried}
         for feed in self._all_feeds():
-            open_items.update(feed.returned.items())
+            deliveries.update(feed.returned.deliveries())
         for consumer in self._feeds:
-            open_items.update(consumer.holdings.items())
-        return ledger.encode(self.position, open_items.items())
+            deliveries.update(consumer.holdings.deliveries())
+        return ledger.encode(self.position, deliveries)
 
     def _give_back(self, items: Sequence[tuple[int, int]], why: str) -> None:
         """Messages come back: to the next consumer, or among the dead letters."""
         most = self.spec.max_deliveries
         dead = [item for item in items if most is not None and item[1] >= most]
         alive = [item for item in items if most is None or item[1] < most]
-        if dead:
-            self.buried.update(dead)
-            self._bury(self, dead, why)
+        self._let_die(dead, why)
         target = self._shared.returned if self._shared else self._returned
         target.add(alive)
+        self._let_die(target.take_oldest(len(target) - MOST_RETURNED), TOO_MANY)
         self._changed()
         if self._shared:
             self._shared.pump()
+
+    def _let_die(self, items: Sequence[tuple[int, int]], why: str) -> None:
+        if items:
+            self.buried.update(items)
+            self._bury(self, items, why)
 
     def _drop_settled_lots(self) -> None:
         while self._lots and not self._lots[0][0].open:

@@ -17,11 +17,14 @@ import errno
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 from headwater.errors import LogUnavailable
 from headwater.files import sync_directory
@@ -63,6 +66,7 @@ class LogSettings:
     tail_bytes: int = 8 * 1024 * 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EmbeddedEngine:
     """Made by `open`."""
 
@@ -82,7 +86,9 @@ class EmbeddedEngine:
         self._fresh_weight = 0
         self._handing_over: asyncio.Handle | None = None
         self._hurrying = False
-        self._waiting: dict[int, list[Settled]] = {}  # by the end of the batch they wait for
+        # Who waits for a batch, by its end: its publisher, and others.
+        self._publishers: deque[tuple[int, Settled]] = deque()
+        self._waiting: dict[int, list[Settled]] = {}
         self._relieved: list[Callable[[], None]] = []
         self._backlog = 0
         self._refusal: str | None = None
@@ -195,9 +201,11 @@ class EmbeddedEngine:
         if self._refusal is not None:
             raise LogUnavailable(self._refusal)
 
-    def append(self, run: Run) -> Batch:
+    def append(self, run: Run, settled: Settled | None = None) -> Batch:
         self.check_writable()
         batch = self._place(run)
+        if settled is not None:
+            self._publishers.append((batch.end, settled))
         if self._fresh_weight > GATHER_BYTES:
             # Now, not at the end of this turn: one turn can read megabytes, and the writer should
             # work on the first of them while the loop reads the rest.
@@ -255,15 +263,21 @@ class EmbeddedEngine:
 
     def _committed(self, batches: list[Batch]) -> None:
         self._watermark = batches[-1].end
-        waiting = self._waiting
-        if waiting:
-            for batch in batches:
-                for done in waiting.pop(batch.end, ()):
-                    done(None)
+        self._settle(batches, None)
         for listener in self._listeners:
             listener.committed(batches)
         self._tail.trim(self._watermark)
         self._lighten(batches)
+
+    def _settle(self, batches: list[Batch], error: LogUnavailable | None) -> None:
+        """Tell those who wait for these batches, in the order in which they began to."""
+        publishers, waiting = self._publishers, self._waiting
+        for batch in batches if waiting else batches[-1:]:
+            end = batch.end
+            while publishers and publishers[0][0] <= end:
+                publishers.popleft()[1](error)
+            for done in waiting.pop(end, ()):
+                done(error)
 
     def _lighten(self, batches: list[Batch]) -> None:
         self._backlog -= sum([batch.run.weight for batch in batches])
@@ -291,9 +305,7 @@ class EmbeddedEngine:
         lost = self._tail.rewind(self._watermark)
         for listener in self._listeners:
             listener.rewound(self._watermark)
-        for batch in lost:
-            for done in self._waiting.pop(batch.end, ()):
-                done(LogUnavailable(why))
+        self._settle(lost, LogUnavailable(why))
         self._lighten(lost)
         return lost
 

@@ -7,6 +7,7 @@ a second by a thread of its own. What a crash takes with it is delivered again.
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.05
 # After a write that failed.
 RETRY_SECONDS = 1.0
+# The states of large queues take time to gather. It should be no more than this part of it.
+GATHERING_SHARE = 0.05
 
 
 class EmbeddedNotes:
@@ -36,6 +39,7 @@ class EmbeddedNotes:
         self._dirty_queues: dict[str, Callable[[], bytes]] = {}
         self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
+        self._pause = GATHER_SECONDS
         self._closed = False
         #: Why the last write failed, if it did: what has changed since is in memory only.
         self.fault: str | None = None
@@ -85,7 +89,7 @@ class EmbeddedNotes:
 
     def _write_soon(self) -> None:
         if self._timer is None and not self._closed:
-            pause = GATHER_SECONDS if self.fault is None else RETRY_SECONDS
+            pause = self._pause if self.fault is None else RETRY_SECONDS
             self._timer = self._loop.call_later(pause, self._write)
 
     def _write(self, sync: bool = False) -> "Future[None]":
@@ -95,7 +99,9 @@ class EmbeddedNotes:
         cursors, self._dirty_cursors = self._dirty_cursors, {}
         numbers, self._dirty_numbers = self._dirty_numbers, {}
         snapshots, self._dirty_queues = self._dirty_queues, {}
+        began = time.perf_counter()
         queues = {name: snapshot() for name, snapshot in snapshots.items()}
+        self._pause = max(GATHER_SECONDS, (time.perf_counter() - began) / GATHERING_SHARE)
         self._queues.update(queues)
         return self._saver.submit(self._save, cursors, numbers, queues, sync)
 

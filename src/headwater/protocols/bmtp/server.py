@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from headwater import topics
-from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond, Subscription
+from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
@@ -58,7 +58,7 @@ from headwater.protocols.bmtp.wire import (
     suback,
     with_streams,
 )
-from headwater.queue_spec import QueueSpec
+from headwater.queue_spec import DEAD, QueueSpec
 
 _PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
 
@@ -85,7 +85,14 @@ class BmtpService(Service):
     def queue(self, topic: str) -> QueueSpec:
         """The queue of a channel, which keeps what no subscriber has acknowledged."""
         shared = self.settings.delivery == "balanced"
-        return QueueSpec(f"{NAME}/{topic}", (LevelFilter.exact(topic),), shared, from_start=True)
+        name = f"{NAME}/{topic}"
+        return QueueSpec(
+            name,
+            (LevelFilter.exact(topic),),
+            shared,
+            from_start=True,
+            dead_topic=f"{DEAD}/{name}",
+        )
 
     def queue_spec(self, name: str) -> QueueSpec:
         return self.queue(name.removeprefix(f"{NAME}/"))
@@ -122,6 +129,10 @@ class BmtpSession(Session):
         """Messages that were too large for a packet."""
         return self._delivering.skipped
 
+    @property
+    def unfinished(self) -> int:
+        return self._intake.unfinished
+
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
         position = 0
@@ -144,9 +155,6 @@ class BmtpSession(Session):
                 yield command
         if self._acknowledged:
             yield from self._acknowledge()
-
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
-        raise NotImplementedError("what a BMTP client subscribes to is a queue")
 
     def room(self, run: Run) -> int:
         return self._window.room if qos_of(run) else sys.maxsize

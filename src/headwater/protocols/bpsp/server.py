@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mypy_extensions import mypyc_attr
+
 from headwater import __version__, topics
 from headwater.commands import (
     Close,
@@ -78,6 +80,31 @@ class BpspRequest:
     def wants_answer(self) -> bool:
         return bool(self.flag & ACK)
 
+    @property
+    def echo(self) -> bool:
+        return bool(self.flag & ECHO)
+
+
+class _Usual:
+    """A PUB that a client has sent alone, and will send again with other data."""
+
+    __slots__ = ("_headers", "_mark", "_most", "body", "request")
+
+    def __init__(self, request: BpspRequest, mark: bytes, headers: bytes, most: int) -> None:
+        self.request = request
+        self.body = 8 + len(headers)
+        self._mark, self._headers, self._most = mark, headers, most
+
+    def is_all(self, data: bytes) -> bool:
+        """Whether these bytes are that PUB and nothing else."""
+        size = len(data) - self.body
+        return (
+            0 <= size <= self._most
+            and data.startswith(self._mark)
+            and data.startswith(self._headers, 8)
+            and DATA_SIZE.unpack_from(data, 4)[0] == size
+        )
+
 
 class BpspService(Service):
     def __init__(self, settings: object = None, apps: object = None) -> None:
@@ -87,6 +114,7 @@ class BpspService(Service):
         return BpspSession(terms)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BpspSession(Session):
     """The broker's side."""
 
@@ -98,6 +126,7 @@ class BpspSession(Session):
         self._closed = False
         self._publisher = self._known_as = terms.peer
         self._requests: dict[bytes, BpspRequest] = {}
+        self._usual: _Usual | None = None
 
     def greet(self) -> bytes:
         about = (
@@ -108,8 +137,16 @@ class BpspSession(Session):
         # Some tools print the data, and that there was no response if there are none.
         return frame(INFO, format_headers(about), f"Headwater {__version__}\n".encode())
 
+    @property
+    def unfinished(self) -> int:
+        return self._intake.unfinished
+
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
+        # Most clients of a fleet send one message at a time, and the same but for its data.
+        if (usual := self._usual) is not None and usual.is_all(data):
+            yield self._command(usual.request, [data[usual.body :]])
+            return
         position = 0
         while position < len(data) and not self._closed:
             try:
@@ -124,16 +161,12 @@ class BpspSession(Session):
             if command is not None:
                 yield command
 
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
-        run = batch.run
-        buffers = []
-        for subscription in subscriptions:
-            variant = (NAME, subscription.key)
-            frames = run.encoded.get(variant)
-            if frames is None:
-                frames = run.remember(variant, _encode_delivery(run, *subscription.key))
-            buffers.append(frames)
-        return buffers
+    def encode(self, batch: Batch, subscription: Subscription) -> bytes:
+        run, variant = batch.run, (NAME, subscription.key)
+        frames = run.encoded.get(variant)
+        if frames is None:
+            frames = run.remember(variant, _encode_delivery(run, *subscription.key))
+        return frames
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         if isinstance(command, Identify):
@@ -148,6 +181,7 @@ class BpspSession(Session):
 
     def farewell(self, error: HeadwaterError) -> bytes:
         self._closed = True
+        self._usual = None
         return _error(error, ())
 
     def _frame_size(self, data: bytes, position: int) -> int:
@@ -188,7 +222,17 @@ class BpspSession(Session):
     def _publish(
         self, request: BpspRequest, data: bytes, position: int, body: int, end: int
     ) -> tuple[int, Command]:
-        payloads, position = self._read_payloads(data, position, body, end)
+        payloads, stop = self._read_payloads(data, position, body, end)
+        if stop == len(data) and len(payloads) == 1:
+            self._usual = _Usual(
+                request,
+                data[position : position + 4],
+                data[position + 8 : body],
+                self._terms.message_bytes,
+            )
+        return stop, self._command(request, payloads)
+
+    def _command(self, request: BpspRequest, payloads: Sequence[bytes]) -> Publish:
         run = Run(
             request.topic,
             payloads,
@@ -196,8 +240,7 @@ class BpspSession(Session):
             publisher=self._publisher,
             headers=request.published,
         )
-        answer = request.ok * len(payloads)
-        return position, Publish(run, answer, bool(request.flag & ECHO), request)
+        return Publish(run, request.ok * len(payloads), request.echo, request)
 
     def _read_payloads(
         self, data: bytes, position: int, body: int, end: int

@@ -43,7 +43,7 @@ from headwater.protocols.websocket.server import WebSocketSession
 
 logger = logging.getLogger(__name__)
 
-# A client that nobody knows yet cannot make the broker take a larger message apart.
+# A client that nobody knows yet cannot make the broker gather a larger message.
 AUTHENTICATE_BYTES = 1024 * 1024
 # The beginnings of messages are understood once; so many are remembered.
 _REMEMBERED_STARTS = 1024
@@ -98,7 +98,7 @@ class CrystalSession(WebSocketSession):
     check_text = False  # text is not read here at all
 
     def __init__(self, terms: Terms, service: CrystalService) -> None:
-        super().__init__(terms)
+        super().__init__(terms, min(terms.message_bytes, AUTHENTICATE_BYTES))
         self._service = service
         self._authenticated = False
         self._refused = False  # the last command
@@ -119,17 +119,13 @@ class CrystalSession(WebSocketSession):
             yield from self._read_one(messages[index])
             index += 1
 
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
-        run = batch.run
-        buffers = []
-        for subscription in subscriptions:
-            variant = (NAME, subscription.key)
-            found = run.encoded.get(variant)
-            if found is None:
-                built = forwards(run.publisher, subscription.key, run.payloads)
-                found = run.remember(variant, built)
-            buffers.append(found)
-        return buffers
+    def encode(self, batch: Batch, subscription: Subscription) -> bytes:
+        run, variant = batch.run, (NAME, subscription.key)
+        found = run.encoded.get(variant)
+        if found is None:
+            built = forwards(run.publisher, subscription.key, run.payloads)
+            found = run.remember(variant, built)
+        return found
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
         self._refused = True
@@ -200,8 +196,6 @@ class CrystalSession(WebSocketSession):
             yield Respond(_FAILURES[failed.error])
 
     def _commands(self, data: bytes) -> Iterator[Command]:
-        if not self._authenticated and len(data) > AUTHENTICATE_BYTES:
-            raise _Failure(pb.UNKNOWN)
         received = pb.Received.FromString(data)
         if received.HasField("secret_key") or received.HasField("channels"):
             yield from self._authenticate(data)
@@ -226,6 +220,7 @@ class CrystalSession(WebSocketSession):
         yield from self._register(client, request.client_name, directions)
         if not self._refused:
             self._authenticated = True
+            self._reader.allow(self._terms.message_bytes)
             self._client_name = request.client_name
             self._outgoing = {
                 channel: topic_of(*channel)

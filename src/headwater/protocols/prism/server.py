@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 from headwater import topics
-from headwater.commands import Acknowledge, Command, Consume, Identify, Publish, Subscription
+from headwater.commands import Acknowledge, Command, Consume, Identify, Publish
 from headwater.errors import Code, Refusal
 from headwater.message import Batch, Headers, Run
 from headwater.protocols.base import Terms
@@ -91,9 +91,6 @@ class PrismSession(WebSocketSession):
                 yield self.end(_close_code(error), str(error))
                 return
             yield from found
-
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
-        return []  # all that a client gets comes from queues
 
     def send(self, batch: Batch, key: Key, again: bool) -> tuple[list[bytes], Sequence[int]]:
         first, self._next_tag = self._next_tag, self._next_tag + len(batch.run)

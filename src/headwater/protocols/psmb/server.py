@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
+from mypy_extensions import mypyc_attr
+
 from headwater import topics
 from headwater.commands import (
     Advertise,
@@ -86,6 +88,7 @@ class PsmbService(Service):
         return PsmbSession(terms, self._settings)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PsmbSession(Session):
     """The broker's side."""
 
@@ -115,6 +118,10 @@ class PsmbSession(Session):
             return None
         return self._settings.keepalive_seconds
 
+    @property
+    def unfinished(self) -> int:
+        return self._intake.unfinished
+
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
         position = 0
@@ -131,12 +138,12 @@ class PsmbSession(Session):
             if command is not None:
                 yield command
 
-    def encode(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> list[bytes]:
+    def encode(self, batch: Batch, subscription: Subscription) -> bytes:
         run = batch.run
         frames = run.encoded.get(NAME)
         if frames is None:
             frames = run.remember(NAME, encode_messages(run.payloads))
-        return [frames]
+        return frames
 
     def mark(self, position: int) -> bytes:
         """NOP behind messages for a durable subscriber: its NIL proves that they were read."""

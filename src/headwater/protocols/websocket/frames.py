@@ -87,6 +87,15 @@ class FrameReader:
         self._dropping = False  # it is too large, and dropped
         self._to_drop = 0  # so many bytes of the current frame are still to be dropped
 
+    def allow(self, message_bytes: int) -> None:
+        """Messages may have so many bytes from now on."""
+        self._limit = message_bytes
+
+    @property
+    def unfinished(self) -> int:
+        """How many bytes a message that has begun will have, as far as is known."""
+        return self._intake.unfinished + len(self._begun)
+
     def receive(self, data: bytes) -> list[Message | TooLarge]:
         messages: list[Message | TooLarge] = []
         self.controls = []

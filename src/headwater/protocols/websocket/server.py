@@ -79,6 +79,10 @@ class WebSocketSession(Session):
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
         """Data messages that arrived together, in order."""
 
+    @property
+    def unfinished(self) -> int:
+        return self._reader.unfinished
+
     def receive(self, data: bytes) -> Iterator[Command]:
         if self._closed:
             return

@@ -1,0 +1,51 @@
+"""Work that would hold up everyone: it is done in slices, one in each turn of the loop.
+
+A chore is a generator that yields whenever it may be interrupted. Chores take turns.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from time import perf_counter
+
+logger = logging.getLogger(__name__)
+
+# So long chores are worked on in a turn, all together.
+CHORE_SECONDS = 0.002
+
+
+class Chores:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._chores: deque[Iterator[None]] = deque()
+        self._scheduled = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._chores)
+
+    def add(self, chore: Iterator[None]) -> None:
+        self._chores.append(chore)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        stop = perf_counter() + CHORE_SECONDS
+        while self._chores and perf_counter() < stop:
+            chore = self._chores.popleft()
+            try:
+                next(chore)
+            except StopIteration:
+                continue
+            except Exception:  # the others have nothing to do with it
+                logger.exception("a chore of the broker failed")
+                continue
+            self._chores.append(chore)
+        if self._chores:
+            self._schedule()

@@ -1,0 +1,101 @@
+"""The turn: one iteration of the event loop over all connections that have something to do.
+
+Out, a turn is gathered: what is written to a connection during a turn goes out as one write at its
+end. A system call costs as much as all else that is done for a small message.
+
+In, a turn is shared. What a connection sends is worked off when it arrives, but only so much at a
+time; the rest has to wait until everyone else had their turn. So does a connection that has cost
+more than its share lately: others may go first, and nothing is lost or reordered.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from time import perf_counter
+from typing import Any, Protocol
+
+logger = logging.getLogger(__name__)
+
+# So long a connection is worked for before the others have their turn.
+SLICE_SECONDS = 0.001
+# So long those who have to wait are worked for, all together, before the sockets are looked at.
+TURN_SECONDS = 0.004
+
+
+class Flushable(Protocol):
+    """Who has something to send."""
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+
+
+class Participant(Protocol):
+    """A connection, as the turn sees it."""
+
+    def work(self) -> bool:
+        """Work for a slice; returns whether all is done."""
+
+    def hold_back(self) -> None:
+        """It is not reached in this turn."""
+
+    def fail(self) -> None:
+        """End it: something has gone wrong that should not."""
+
+
+class Turn:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._unsent: list[Flushable] = []
+        self._waiting: deque[Participant] = deque()
+        self._ending: asyncio.Handle | None = None
+        #: How often something was sent to a connection.
+        self.writes = 0
+
+    def owe(self, sender: Flushable) -> None:
+        """It has something to send at the end of the turn."""
+        self._unsent.append(sender)
+        if self._ending is None:
+            self._ending = self._loop.call_soon(self._end)
+
+    def wait(self, connection: Participant) -> None:
+        """It has something to do once the others had their turn."""
+        self._waiting.append(connection)
+        if self._ending is None:
+            self._ending = self._loop.call_soon(self._end)
+
+    def committed(self, batches: Any) -> None:
+        """The log's report is all that happens in its turn, so it ends here."""
+        self._send()
+
+    def rewound(self, end: int) -> None:
+        self._send()
+
+    def _end(self) -> None:
+        self._ending = None
+        self._send()
+        if self._waiting:
+            self._work()
+            self._send()
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self.writes += len(unsent)
+        for sender in unsent:
+            sender.flush()
+
+    def _work(self) -> None:
+        waiting, stop = self._waiting, perf_counter() + TURN_SECONDS
+        while waiting and perf_counter() < stop:
+            connection = waiting.popleft()
+            try:
+                done = connection.work()
+            except Exception:  # the others have nothing to do with it
+                logger.exception("a connection is ended by an error of the broker")
+                connection.fail()
+                continue
+            if not done:
+                waiting.append(connection)
+        for connection in waiting:
+            connection.hold_back()
+        if waiting and self._ending is None:
+            self._ending = self._loop.call_soon(self._end)

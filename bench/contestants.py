@@ -42,6 +42,9 @@ FAMILIES = tuple(dict.fromkeys(contestant.family for contestant in ALL.values())
 # Brokers that hand a message on without keeping it, next to this one, which always keeps it.
 LIVE = ("nats", "mosquitto", "redis", "headwater-psmb", "headwater-bpsp")
 
+# Many publishers at once. A delivery of Prism or BMTP has no fixed size, and comes from a queue.
+FLEETS = (*LIVE, "headwater-crystal")
+
 # The same for streams to several subscribers at once, and to one. A message of a Prism queue goes
 # to one consumer, so there is no fan-out.
 STREAMS = (*LIVE, "headwater-bmtp", "headwater-crystal")

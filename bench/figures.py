@@ -15,6 +15,7 @@ class Metric(Enum):
     PEAK = "peak MiB"
     P50 = "p50 µs"
     P99 = "p99 µs"
+    CORE = "% of a core"
     PER_CONNECTION = "KiB per connection"
     GROWTH = "MiB of growth"
     READY = "s until ready"

@@ -6,6 +6,7 @@ PSMB connections do one or the other, so every pair has two connections with eve
 import select
 import socket
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 
 from bench.crew import Stages
@@ -81,6 +82,38 @@ def closed_loop(aim: Aim, first: int, count: int, seconds: float) -> Stages:
     pairs = [open_pair(each) for each in aims]
     yield "ready"
     return _Loop(pairs).run(seconds)
+
+
+def shared_loop(aim: Aim, count: int, seconds: float) -> Stages:
+    """Many publishers to one topic, each with one message under way, and one subscriber. Whose
+    message came back does not matter: all are alike, so the oldest is taken for it."""
+    wire, pair = WIRES[aim.wire], open_pair(aim)
+    publishers = [pair.publisher]
+    for _ in range(count - 1):
+        publishers.append(connect(aim.address))
+        wire.open_publisher(publishers[-1], aim.topic)
+    yield "ready"
+    started, taken, received, rest = time.monotonic_ns(), list[int](), 0, 0
+    stop = started + int(seconds * 1e9)
+    under_way: deque[tuple[int, socket.socket]] = deque()
+    for publisher in publishers:
+        under_way.append((time.monotonic_ns(), publisher))
+        publisher.send(pair.message)
+    pair.subscriber.settimeout(20.0)
+    while under_way:
+        data = pair.subscriber.recv(262144)
+        if not data:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        rest += len(data)
+        received, rest = rest // pair.frame, rest % pair.frame
+        now = time.monotonic_ns()
+        for _ in range(min(received, len(under_way))):
+            since, publisher = under_way.popleft()
+            taken.append(now - since)
+            if now < stop:
+                under_way.append((time.monotonic_ns(), publisher))
+                publisher.send(pair.message)
+    return Looped(len(taken), started, time.monotonic_ns(), tuple(taken))
 
 
 class _Loop:

@@ -12,9 +12,12 @@ from bench.scenarios import (
     publishers,
     queue,
     stalled,
+    steady,
 )
 
 
 def all_scenarios(scale: Scale) -> list[Scenario]:
-    modules = (fanout, publishers, latency, acked, queue, idle, stalled, matching, opening)
+    modules = (
+        *(fanout, publishers, steady, latency, acked, queue, idle, stalled, matching, opening),
+    )
     return [scenario for module in modules for scenario in module.scenarios(scale)]

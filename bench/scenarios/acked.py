@@ -30,11 +30,13 @@ WINDOW = "1 with a window"
 
 
 def scenarios(scale: Scale) -> list[Scenario]:
-    runs = (("one publisher with a window", measure_window), ("many publishers", measure_many))
+    runs = [("one publisher with a window", partial(measure_window, scale=scale))]
+    runs += [
+        (f"{count:,} publishers", partial(measure_many, scale=scale, count=count))
+        for count in scale.fleets
+    ]
     return [
-        Scenario(
-            NAME, f"acknowledged, {what}", DURABLE, partial(measure, scale=scale), scale.rounds
-        )
+        Scenario(NAME, f"acknowledged, {what}", DURABLE, measure, scale.rounds)
         for what, measure in runs
     ]
 
@@ -47,14 +49,14 @@ def measure_window(yard: Yard, contestant: Contestant, scale: Scale) -> Findings
         return {WINDOW: gather(server, [worker])}
 
 
-def measure_many(yard: Yard, contestant: Contestant, scale: Scale) -> Findings:
+def measure_many(yard: Yard, contestant: Contestant, scale: Scale, count: int) -> Findings:
     with yard.server(contestant.kind) as server, Crew() as crew:
         target = _prepared(contestant, server.address(contestant.wire), scale)
-        share = scale.publishers // PROCESSES
+        share = count // PROCESSES
         workers = [
             crew.start(each, target, i * share, share, scale.seconds) for i in range(PROCESSES)
         ]
-        return {many(scale.publishers): gather(server, workers)}
+        return {many(count): gather(server, workers)}
 
 
 def _prepared(contestant: Contestant, address: tuple[str, int], scale: Scale) -> Aim:

@@ -29,6 +29,9 @@ def case(count: int) -> str:
 class _Owner:
     durable: bool = False
 
+    def decided(self) -> None: ...
+    def unwanted(self, sentence: str) -> None: ...
+
 
 def measure(yard: Yard, contestant: Contestant, scale: Scale) -> Findings:
     return {case(n): {Metric.ROUTE: _microseconds(n)} for n in scale.subscriptions}

@@ -53,6 +53,7 @@ class Burst:
 
 class Wire(ABC):
     name: ClassVar[str]
+    separator: ClassVar[str] = "/"  # of the levels of a topic
     tail: ClassVar[bytes] = b""
     keepalive: ClassVar[bytes] = b""
     keepalive_answer: ClassVar[bytes] = b""
@@ -78,6 +79,10 @@ class Wire(ABC):
     @abstractmethod
     def deliveries(self, data: bytes) -> tuple[list[bytes], int]:
         """The payloads of all whole deliveries in `data`, and how many bytes those are."""
+
+    def wildcard(self, topic: str) -> str:
+        """What to subscribe to for all topics one level below this one."""
+        return f"{topic}{self.separator}+"
 
     def prepare_acked(self, link: socket.socket, topic: str) -> None:
         """Set up what keeps the messages, on a connection of its own. Most need no more."""

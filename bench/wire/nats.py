@@ -14,6 +14,7 @@ _CONNECT = b"CONNECT %b\r\nPING\r\n" % json.dumps(_OPTIONS).encode()
 
 class Nats(Wire):
     name: ClassVar[str] = "nats"
+    separator: ClassVar[str] = "."
     tail: ClassVar[bytes] = b"\r\n"
     keepalive: ClassVar[bytes] = b"PING\r\n"  # at once after CONNECT, and then at intervals
     keepalive_answer: ClassVar[bytes] = b"PONG\r\n"
@@ -27,6 +28,9 @@ class Nats(Wire):
         self.open_publisher(link, topic)
         link.sendall(b"SUB %b 1\r\nPING\r\n" % topic.encode())
         receive_until(link, b"PONG\r\n")
+
+    def wildcard(self, topic: str) -> str:
+        return f"{topic}.*"
 
     def publish(self, topic: str, payload: bytes) -> bytes:
         return b"PUB %b %d\r\n%b\r\n" % (topic.encode(), len(payload), payload)

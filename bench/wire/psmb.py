@@ -26,6 +26,9 @@ class Psmb(Wire):
         link.sendall(b"SUB\0\0\0\0" + topic.encode() + b"\0")
         expect(link, b"OK\0")
 
+    def wildcard(self, topic: str) -> str:
+        return f"{topic}/[^/]+"
+
     def publish(self, topic: str, payload: bytes) -> bytes:
         return b"MSG" + _LENGTH.pack(len(payload)) + payload
 

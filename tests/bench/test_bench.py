@@ -75,7 +75,7 @@ def test_latency_is_positive_and_ordered(rows: list[Row], who: str) -> None:
 
 @pytest.mark.bench
 @pytest.mark.parametrize("who", ours(DURABLE))
-@pytest.mark.parametrize("case", ["1 with a window", f"{TINY.publishers} × 1 message"])
+@pytest.mark.parametrize("case", ["1 with a window", f"{TINY.fleets[0]} × 1 message"])
 def test_acknowledgements_are_counted(rows: list[Row], who: str, case: str) -> None:
     assert sample(rows, "acknowledged", case, who)[Metric.RATE] > 0
 

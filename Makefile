@@ -10,7 +10,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: .venv/run ## Set up, then start the broker with its log under ./data
+run: .venv/compiled ## Set up, then start the broker with its log under ./data
 	@$(BIN)/headwater serve --data data $(ARGS)
 
 .PHONY: pipeline
@@ -20,7 +20,7 @@ pipeline: .venv/spark ## Set up Spark, then turn the broker's topics into tables
 	@$(BIN)/headwater pipeline run --project $(PROJECT) $(ARGS)
 
 .PHONY: demo
-demo: .venv/spark ## Set up, then run a broker, simulated clients and a pipeline to look at
+demo: .venv/spark .venv/compiled ## Set up, then run a broker, simulated clients and a pipeline to look at
 	@$(BIN)/headwater demo $(ARGS)
 
 # Costly tests have a marker; `make test` takes those of them that are marked smoke (CONTRIBUTING.md).
@@ -39,12 +39,17 @@ test-rest: .venv/classes.jsa browser ## Run the tests that `make test` leaves ou
 test-all: .venv/classes.jsa browser ## Run all tests
 	@$(PYTEST) --budget all $(ARGS)
 
+.PHONY: test-compiled
+test-compiled: .venv/classes.jsa ## Run the tests of the hot path on compiled modules
+	@TEST_COMPILED=1 $(PYTEST) -m "not plain and not $(COSTLY)" \
+		tests/protocols tests/transport tests/broker tests/log tests/test_message.py $(ARGS)
+
 .PHONY: browser
 browser: ## Install chromium and its font for the tests of the console, where apt-get may
 	@tests/console/browser/install.sh
 
 .PHONY: check
-check: lint types test test-rest ## All that CI runs: lint, format, types, all tests
+check: lint types test test-compiled test-rest ## All that CI runs: lint, format, types, all tests
 
 .PHONY: lint
 lint: .venv/dev ## Lint and check the format
@@ -61,23 +66,23 @@ format: .venv/dev ## Format the code and fix what lint can fix
 	@$(BIN)/ruff format
 
 .PHONY: bench
-bench: .venv/dev ## Benchmark against nats-server, JetStream, mosquitto and redis (minutes)
+bench: .venv/dev .venv/compiled ## Benchmark against nats-server, JetStream, mosquitto and redis (minutes)
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-spark
-bench-spark: .venv/dev ## Benchmark Spark on the log (minutes)
+bench-spark: .venv/dev .venv/compiled ## Benchmark Spark on the log (minutes)
 	@$(BIN)/python -m bench.spark $(ARGS)
 
 .PHONY: bench-console
-bench-console: .venv/dev ## Measure what it costs the broker to be looked at (minutes)
+bench-console: .venv/dev .venv/compiled ## Measure what it costs the broker to be looked at (minutes)
 	@$(BIN)/python -m bench.console $(ARGS)
 
 .PHONY: torture
-torture: .venv/dev ## Do harm to brokers, and account for every message (minutes)
+torture: .venv/dev .venv/compiled ## Do harm to brokers, and account for every message (minutes)
 	@$(BIN)/python -m torture $(ARGS)
 
 .PHONY: torture-spark
-torture-spark: .venv/dev ## Kill Spark and the broker while a stream and a pipeline run (many minutes)
+torture-spark: .venv/dev .venv/compiled ## Kill Spark and the broker while a stream and a pipeline run (many minutes)
 	@$(BIN)/python -m torture --only spark --cycles 21 --seconds 4 $(ARGS)
 	@$(BIN)/python -m torture --only pipeline --cycles 20 --seconds 8 $(ARGS)
 
@@ -104,8 +109,10 @@ lock: .venv/dev ## Pin the newest versions that the project accepts
 		pyproject.toml -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra spark \
 		-c requirements/run.lock pyproject.toml -o requirements/spark.lock
+	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra compile \
+		-c requirements/spark.lock pyproject.toml -o requirements/compile.lock
 	@$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --extra dev \
-		-c requirements/spark.lock pyproject.toml -o requirements/dev.lock
+		-c requirements/spark.lock -c requirements/compile.lock pyproject.toml -o requirements/dev.lock
 
 .PHONY: clean
 clean: ## Remove what set-up and the tools made (never ./data)
@@ -124,6 +131,16 @@ clean: ## Remove what set-up and the tools made (never ./data)
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+# The modules of the hot path as C, from the same source; `make COMPILE=0 run` goes without.
+COMPILE ?= 1
+.venv/compiled: .venv/run requirements/compile.lock $(shell find src/headwater -name '*.py')
+ifneq ($(COMPILE),0)
+	@$(BIN)/python -c 'import mypyc, setuptools' 2>/dev/null \
+		|| $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/compile.lock
+	-@$(BIN)/python -m headwater.compiling
+	@touch $@
+endif
+
 .venv/spark: .venv/run requirements/spark.lock
 	@echo "installing Spark into .venv ..."
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/spark.lock
@@ -134,6 +151,6 @@ clean: ## Remove what set-up and the tools made (never ./data)
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-.venv/classes.jsa: .venv/dev tests/spark/class_archive.py
+.venv/classes.jsa: .venv/dev .venv/compiled tests/spark/class_archive.py
 	@echo "recording the classes that Spark loads, so that tests start it in half the time ..."
 	@$(BIN)/python -m tests.spark.class_archive $@

@@ -24,7 +24,7 @@ LINK = re.compile(r"\[[^\]]*\]\(<?([^)\s>]+)>?(?: [^)]*)?\)|^\[[^\]]+\]: +(\S+)"
 HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 
 SOURCE = ROOT / "src" / "headwater"
-#: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/base.py: alike`.
+#: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/bulk.py: alike`.
 NAMED = re.compile(r"`([\w.*-]+(?:/[\w.*-]+)*/?)(?:: (\w+))?`")
 FOLDERS = ("bench", "docs", "requirements", "src", "tests", "torture")
 
@@ -206,8 +206,8 @@ def test_names_of_files_are_found(tmp_path: Path) -> None:
     """Otherwise a mistake in this file would make everything above pass."""
     page = tmp_path / "page.md"
     page.write_text(
-        "`broker/router.py` `broker/no.py` `cli/` `nothing/` `protocols/base.py: alike`\n"
-        "`protocols/base.py: unlike` `src/headwater/protocols/amqp` `run/queries.py` `run/no.py`\n"
+        "`broker/router.py` `broker/no.py` `cli/` `nothing/` `protocols/bulk.py: alike`\n"
+        "`protocols/bulk.py: unlike` `src/headwater/protocols/amqp` `run/queries.py` `run/no.py`\n"
         "`tests/vectors/*.toml` `tests/vectors/*.csv` `bench/wire/` `bench/wireless/` `*.py`\n"
         "`tests/x/` `message.py` `never.py` `log.sync` `pipeline/storage/tables` `sensors/a`\n"
         "```\n`broker/never.py`\n```\n`topics/{topic}` `src/headwater/cli` `data/state.db`\n"
@@ -215,7 +215,7 @@ def test_names_of_files_are_found(tmp_path: Path) -> None:
     gone = [name for name in named_files(page) if not is_there(name)]
     assert gone == [
         "broker/no.py",
-        "protocols/base.py: unlike",
+        "protocols/bulk.py: unlike",
         "src/headwater/protocols/amqp",
         "run/no.py",
         "tests/vectors/*.csv",

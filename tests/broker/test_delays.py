@@ -20,6 +20,8 @@ from tests.broker.queues.test_queue import SHARED, broker_on, settle
 
 NOW = 1_800_000_000.0
 
+pytestmark = pytest.mark.plain  # the clock is replaced
+
 
 class SetClock:
     """The time of day, as far as delays, expiry and the log know it."""

@@ -71,6 +71,7 @@ def is_empty(router: Router[Owner]) -> bool:
     return router._root.empty() and not router._holders
 
 
+@pytest.mark.plain  # hypothesis takes weak references
 @pytest.mark.property
 @given(held=subscriptions, asked=st.lists(topics, min_size=1, max_size=6), data=st.data())
 def test_routes_are_what_the_filters_say(

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headwater
-from headwater import cli
+from headwater import cli, compiled
 from headwater.cli import commands
 from headwater.errors import Code, HeadwaterError, Refusal
 
@@ -35,7 +35,10 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
 
 def test_version() -> None:
     result = CliRunner().invoke(commands.app, ["--version"])
-    assert (result.exit_code, result.stdout) == (0, f"headwater {headwater.__version__}\n")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"headwater {headwater.__version__} ({compiled.state})\n",
+    )
 
 
 def test_help_lists_the_commands() -> None:

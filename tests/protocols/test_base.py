@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.protocols.base import Intake, alike
+from headwater.protocols.bulk import Intake, alike
 from tests.protocols.helpers import memory_kept, pieces, seconds, sizes
 
 

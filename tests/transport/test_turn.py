@@ -111,6 +111,7 @@ def test_a_reset_does_not_undo_what_was_read(
     run(tmp_path, check)
 
 
+@pytest.mark.plain
 def test_an_error_ends_one_connection_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

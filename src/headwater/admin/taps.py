@@ -72,10 +72,9 @@ class Allowance:
 
 
 class Tap(Cursor):
-    durable = False
-
     def __init__(self, broker: "Broker", wanted: Filter, text: str) -> None:
         super().__init__(broker.engine, broker.router, broker.gaps, broker.read_errors)
+        self.durable = False
         self._broker = broker
         self._text = text.encode().lower()
         self._rows: deque[Row] = deque()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headwater import __version__
+from headwater import __version__, compiled
 from headwater.cli import (
     apps,
     config,
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"headwater {__version__}")
+        print(f"headwater {__version__} ({compiled.state})")
         raise typer.Exit
 
 

@@ -15,15 +15,7 @@ from functools import partial
 from typing import cast
 
 from headwater.errors import Disconnected, HeadwaterError, Refusal
-from headwater.protocols.base import (
-    Answered,
-    ClientSession,
-    Delivered,
-    Ended,
-    Event,
-    Pinged,
-    Ready,
-)
+from headwater.protocols.base import Answered, ClientSession, Delivered, Ended, Event, Pinged, Ready
 
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 5.0

@@ -229,8 +229,9 @@ def _payloads(lists: Sequence[Sequence[bytes]], count: int, size: int) -> Any:
 
 def _binary(lists: Sequence[Sequence[bytes]]) -> Iterator[Any]:
     """All payloads in Arrow arrays."""
-    for packed, group in groupby(lists, lambda payloads: isinstance(payloads, Packed)):
-        if packed:
+    # Not `isinstance(…, Packed)`: compiled, `Packed` takes every sequence for one of its own.
+    for plain, group in groupby(lists, lambda payloads: isinstance(payloads, list | tuple)):
+        if not plain:
             yield from map(_unpacked, group)
             continue
         flat = list(chain.from_iterable(group))

@@ -23,8 +23,6 @@ Report = Callable[[list[Given]], None]
 
 
 class Feed(Cursor):
-    durable = True
-
     def __init__(
         self,
         engine: Engine,
@@ -38,6 +36,7 @@ class Feed(Cursor):
         read_ahead: ReadAhead,
     ) -> None:
         super().__init__(engine, router, gaps, read_errors)
+        self.durable = True
         self._read_ahead = read_ahead
         self._loop = asyncio.get_running_loop()
         self._spec = spec

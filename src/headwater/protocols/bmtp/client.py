@@ -4,16 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headwater.errors import Code, ProtocolViolation, Refusal
 from headwater.message import Headers
-from headwater.protocols.base import (
-    Answered,
-    ClientSession,
-    Delivered,
-    Ended,
-    Event,
-    Intake,
-    Pinged,
-    Ready,
-)
+from headwater.protocols.base import Answered, ClientSession, Delivered, Ended, Event, Pinged, Ready
 from headwater.protocols.bmtp.envelope import (
     PRODUCER,
     SURE_BYTES,
@@ -55,6 +46,7 @@ from headwater.protocols.bmtp.wire import (
     subscribe,
     with_streams,
 )
+from headwater.protocols.bulk import Intake
 
 # What a broker can say to PUB and SUB. Ours never says 2 or 3: it keeps messages for later.
 _REFUSALS = {

@@ -12,7 +12,7 @@ from headwater import topics
 from headwater.commands import Command, Publish, Respond
 from headwater.errors import Code, ProtocolViolation, Refusal
 from headwater.message import DELIVER_AFTER, EXPIRE_AFTER, Headers, Run, Tiles
-from headwater.protocols.base import LONGEST_COLUMNS, TILED, Terms
+from headwater.protocols.base import Terms
 from headwater.protocols.bmtp.envelope import (
     NO_WISHES,
     PRODUCER,
@@ -37,6 +37,7 @@ from headwater.protocols.bmtp.wire import (
     puback_status,
     pubacks,
 )
+from headwater.protocols.bulk import LONGEST_COLUMNS, TILED
 
 MOST_SENDERS = 64
 

@@ -25,7 +25,7 @@ from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Re
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
-from headwater.protocols.base import Intake, Service, ServiceCounter, Session, Terms
+from headwater.protocols.base import Service, ServiceCounter, Session, Terms
 from headwater.protocols.bmtp.delivering import Delivering, Skips, qos_of
 from headwater.protocols.bmtp.names import Channels
 from headwater.protocols.bmtp.publishing import Publishing
@@ -58,6 +58,7 @@ from headwater.protocols.bmtp.wire import (
     suback,
     with_streams,
 )
+from headwater.protocols.bulk import Intake
 from headwater.queue_spec import DEAD, QueueSpec
 
 _PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
@@ -104,11 +105,10 @@ class BmtpService(Service):
 class BmtpSession(Session):
     """The broker's side."""
 
-    protocol = NAME
-
     sending_is_life = True
 
     def __init__(self, terms: Terms, service: BmtpService) -> None:
+        self.protocol = NAME
         settings = service.settings
         self.state = BmtpState.CONNECTING
         self.idle_after = settings.idle_seconds

@@ -22,8 +22,8 @@ from struct import Struct
 
 from headwater.errors import Code
 from headwater.message import AT_MOST_ONCE, EXACTLY_ONCE, Headers
-from headwater.protocols.base import TILED, alike, with_headers
 from headwater.protocols.bmtp.settings import Dialect
+from headwater.protocols.bulk import TILED, alike, with_headers
 
 NAME = "bmtp"
 

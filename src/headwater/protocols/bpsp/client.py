@@ -4,16 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from headwater.errors import Code, Refusal
 from headwater.message import Headers, Tiles
-from headwater.protocols.base import (
-    Answered,
-    ClientSession,
-    Delivered,
-    Ended,
-    Event,
-    Intake,
-    Ready,
-    alike,
-)
+from headwater.protocols.base import Answered, ClientSession, Delivered, Ended, Event, Ready
 from headwater.protocols.bpsp.wire import (
     ACK,
     CODE_OF,
@@ -36,6 +27,7 @@ from headwater.protocols.bpsp.wire import (
     frame,
     parse_headers,
 )
+from headwater.protocols.bulk import Intake, alike
 
 
 def _writable(topic: str) -> str:

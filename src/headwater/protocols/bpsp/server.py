@@ -24,7 +24,7 @@ from headwater.commands import (
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import ONE_LEVEL, REST, LevelFilter
 from headwater.message import Batch, Headers, Run, Tiles
-from headwater.protocols.base import TILED, Intake, Service, Session, Terms, alike, with_headers
+from headwater.protocols.base import Service, Session, Terms
 from headwater.protocols.bpsp.wire import (
     ACK,
     CONNECT,
@@ -53,6 +53,7 @@ from headwater.protocols.bpsp.wire import (
     frame,
     parse_headers,
 )
+from headwater.protocols.bulk import TILED, Intake, alike, with_headers
 
 # Said by the broker on MSG, so a publisher's own headers of these names do not travel.
 _BROKERS_OWN = frozenset((TOPIC, ORIGIN, TAG, FROM))
@@ -106,6 +107,7 @@ class _Usual:
         )
 
 
+@mypyc_attr(native_class=False)
 class BpspService(Service):
     def __init__(self, settings: object = None, apps: object = None) -> None:
         """There is nothing to choose, and nothing to share."""
@@ -114,13 +116,12 @@ class BpspService(Service):
         return BpspSession(terms)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(native_class=False)
 class BpspSession(Session):
     """The broker's side."""
 
-    protocol = NAME
-
     def __init__(self, terms: Terms) -> None:
+        self.protocol = NAME
         self._terms = terms
         self._intake = Intake()
         self._closed = False

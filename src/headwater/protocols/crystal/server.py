@@ -92,13 +92,12 @@ class _Failure(Exception):
 class CrystalSession(WebSocketSession):
     """The broker's side."""
 
-    protocol = NAME
-
     skip_oversized = True
     check_text = False  # text is not read here at all
 
     def __init__(self, terms: Terms, service: CrystalService) -> None:
         super().__init__(terms, min(terms.message_bytes, AUTHENTICATE_BYTES))
+        self.protocol = NAME
         self._service = service
         self._authenticated = False
         self._refused = False  # the last command

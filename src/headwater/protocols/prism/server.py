@@ -52,13 +52,12 @@ Step = tuple[int, Sequence[Command]]
 class PrismSession(WebSocketSession):
     """The broker's side."""
 
-    protocol = NAME
-
     #: Deployed clients put commands into text frames, and the sizes in them are not UTF-8.
     check_text = False
 
     def __init__(self, terms: Terms, service: "PrismService") -> None:
         super().__init__(terms, COMMAND_BYTES)
+        self.protocol = NAME
         self._service = service
         self._body_bytes = min(BODY_BYTES, terms.message_bytes)
         self._client = ""

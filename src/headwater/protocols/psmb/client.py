@@ -3,16 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from headwater.errors import Code, ProtocolViolation, Refusal
-from headwater.protocols.base import (
-    Answered,
-    ClientSession,
-    Delivered,
-    Ended,
-    Event,
-    Intake,
-    Pinged,
-    Ready,
-)
+from headwater.protocols.base import Answered, ClientSession, Delivered, Ended, Event, Pinged, Ready
+from headwater.protocols.bulk import Intake
 from headwater.protocols.psmb.wire import (
     ALLOW_HISTORY,
     BAD_COMMAND,

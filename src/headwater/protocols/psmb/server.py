@@ -38,7 +38,8 @@ from headwater.commands import (
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
 from headwater.filters import RegexFilter
 from headwater.message import Batch, Run, Tiles
-from headwater.protocols.base import Intake, Service, Session, Terms
+from headwater.protocols.base import Service, Session, Terms
+from headwater.protocols.bulk import Intake
 from headwater.protocols.psmb.settings import PsmbSettings
 from headwater.protocols.psmb.wire import (
     ALLOW_HISTORY,
@@ -80,6 +81,7 @@ class PsmbState(IntEnum):
     CLOSED = 5
 
 
+@mypyc_attr(native_class=False)
 class PsmbService(Service):
     def __init__(self, settings: PsmbSettings, apps: object = None) -> None:
         self._settings = settings
@@ -88,13 +90,12 @@ class PsmbService(Service):
         return PsmbSession(terms, self._settings)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(native_class=False)
 class PsmbSession(Session):
     """The broker's side."""
 
-    protocol = NAME
-
     def __init__(self, terms: Terms, settings: PsmbSettings) -> None:
+        self.protocol = NAME
         self.state = PsmbState.HANDSHAKE
         self._terms = terms
         self._settings = settings

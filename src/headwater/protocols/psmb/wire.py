@@ -8,7 +8,7 @@ from struct import Struct
 
 from headwater.errors import Code, ProtocolViolation
 from headwater.message import Tiles
-from headwater.protocols.base import TILED, alike, with_headers
+from headwater.protocols.bulk import TILED, alike, with_headers
 
 NAME = "psmb"
 VERSIONS = (1, 2)

@@ -14,7 +14,7 @@ from functools import partial
 from struct import Struct, iter_unpack
 
 from headwater.errors import HeadwaterError
-from headwater.protocols.base import Intake, alike, with_headers
+from headwater.protocols.bulk import Intake, alike, with_headers
 from headwater.protocols.websocket.masking import apply_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA

@@ -10,14 +10,23 @@ from headwater.message import Batch, Run, Tiles
 def test_a_run_knows_its_size() -> None:
     run = Run("a", [b"1", b"", b"333"], protocol="psmb")
     assert (len(run), run.size) == (3, 4)
-    assert (run.publisher, run.headers, run.encoded) == ("", (), {})
+    assert (run.publisher, run.headers) == ("", ())
     assert repr(run) == "Run('a', 3 payloads, 4 bytes)"
 
 
 def test_runs_do_not_share_what_was_built_for_subscribers() -> None:
     one, other = Run("a", [b"1"], protocol="psmb"), Run("a", [b"1"], protocol="psmb")
     one.remember("x", b"bytes")
-    assert not other.encoded
+    assert (one.recall("x"), other.recall("x")) == (b"bytes", None)
+
+
+def test_a_run_keeps_the_bytes_of_a_few_kinds_of_subscribers() -> None:
+    run = Run("a", [b"1"], protocol="psmb")
+    for variant in range(20):
+        assert run.remember(variant, b"%d" % variant) == b"%d" % variant
+        assert run.recall(variant) == b"%d" % variant
+    assert run.recall(0) == b"0"
+    assert sum(run.recall(variant) is not None for variant in range(20)) <= 4
 
 
 def test_a_batch_ends_behind_its_last_message() -> None:
@@ -50,7 +59,7 @@ def test_since_does_not_reuse_bytes_that_were_built_for_all_messages() -> None:
     batch = Batch(40, 7, Run("a", [b"1", b"2"], protocol="psmb"))
     batch.run.remember("psmb", b"both")
     assert batch.since(40) is batch
-    assert not batch.since(41).run.encoded
+    assert batch.since(41).run.recall("psmb") is None
 
 
 # Tiles

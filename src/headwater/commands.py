@@ -1,15 +1,20 @@
 """The language between codecs and broker: commands one way, an outlet the other way.
 
 A codec (`protocols/`) turns bytes into commands; the broker carries them out and knows no protocol.
-What the broker wants of a connection is the `Outlet`; who implements it is not its business.
+What the broker wants of a connection is the `Outlet`, and a connection of the broker the
+`BrokerPeer`; who implements them is nobody's business. They are classes, and not protocols of
+typing, because calling a method of those takes much longer when it is compiled.
 
 Answers keep the order of the requests: every answer waits until all that its connection published
 before is durable. So a command carries its answer with it, as finished bytes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from mypy_extensions import mypyc_attr
 
 from headwater.errors import Refusal
 from headwater.filters import Filter
@@ -140,13 +145,14 @@ class Subscription(Protocol):
     def durable(self) -> bool: ...
 
 
-class Outlet(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Outlet(ABC):
     """One connection, as the broker sees it."""
 
-    @property
-    def meter(self) -> Meter:
-        """Counts what it publishes and gets."""
+    #: Counts what it publishes and gets.
+    meter: Meter
 
+    @abstractmethod
     def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
         """Send a batch, once for each of the connection's subscriptions.
 
@@ -154,6 +160,7 @@ class Outlet(Protocol):
         the peer hears when everything is sent.
         """
 
+    @abstractmethod
     def offer(
         self, batch: Batch, key: tuple[str, str], again: bool, most: int
     ) -> tuple[int, Sequence[int]] | None:
@@ -164,27 +171,56 @@ class Outlet(Protocol):
         acknowledgement makes room. `again`: it may have been delivered before.
         """
 
+    @abstractmethod
     def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:
         """These messages of a queue are no longer the client's to acknowledge."""
 
+    @abstractmethod
     def respond(self, answer: bytes) -> None:
         """Send an answer."""
 
+    @abstractmethod
     def refuse(self, command: Command, error: Refusal) -> None:
         """Tell the client that a command was declined."""
 
+    @abstractmethod
     def pause(self, why: str) -> None:
         """Stop reading from the client until `resume` was called for every reason."""
 
+    @abstractmethod
     def resume(self, why: str) -> None:
         """Read on, as far as this reason is concerned."""
 
+    @abstractmethod
     def close(self, answer: bytes, reason: str) -> None:
         """Send `answer`, then end the connection."""
 
+    @abstractmethod
     def challenge(self) -> None:
         """Another client claims this one's place: see whether it is still there, and if it does not
         answer within some seconds, end the connection."""
 
+    @abstractmethod
     def dismiss(self, error: Refusal) -> None:
         """Say goodbye in the protocol's own words, then end the connection."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BrokerPeer(ABC):
+    """The broker, as one connection sees it."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """How far into the log this connection is."""
+
+    @abstractmethod
+    def handle(self, command: Command) -> None: ...
+
+    @abstractmethod
+    def drained(self) -> None:
+        """The connection has sent all it had."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """The connection is gone."""

@@ -41,6 +41,7 @@ MODULES = (
     "commands.py",
     "log/embedded/engine.py",
     "log/embedded/tail.py",
+    "log/engine.py",
     "log/small.py",
     "message.py",
     "protocols/bpsp/server.py",
@@ -55,6 +56,7 @@ MODULES = (
     "transport/marking.py",
     "transport/outgoing.py",
     "transport/turn.py",
+    "transport/unfinished.py",
 )
 
 

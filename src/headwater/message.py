@@ -5,9 +5,8 @@ describes a single message: a run of one is simply a short run.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from struct import iter_unpack
-from types import MappingProxyType
 from typing import overload
 
 from mypy_extensions import mypyc_attr
@@ -27,9 +26,8 @@ EXPIRE_AT, EXPIRE_AFTER = "expire-at", "expire-after"
 TIMES = frozenset((DELIVER_AT, DELIVER_AFTER, EXPIRE_AT, EXPIRE_AFTER))
 
 
-# Of how many kinds of subscribers a run keeps the bytes.
-MOST_VARIANTS = 4
-NOTHING: Mapping[object, bytes] = MappingProxyType({})
+# Of how many kinds of subscribers a run keeps the bytes, besides the first.
+MOST_VARIANTS = 3
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,7 +100,9 @@ class Run:
     """
 
     __slots__ = (
-        "encoded",
+        "_frames",
+        "_others",
+        "_variant",
         "headers",
         "payloads",
         "protocol",
@@ -135,9 +135,11 @@ class Run:
             self.size = sum(map(len, payloads))
         #: Roughly the memory it takes, so that limits also hold for floods of tiny messages.
         self.weight = self.size + 48 * len(payloads) + 1024
-        #: Bytes built for subscribers, by whatever a codec tells its variants apart with. Built
-        #: once, sent to every subscriber that wants the same bytes. Use `remember` to add some.
-        self.encoded: Mapping[object, bytes] = NOTHING
+        # Bytes built for subscribers, by whatever a codec tells its variants apart with. Built
+        # once, sent to every subscriber that wants the same bytes. Most runs have one variant.
+        self._variant: object = None
+        self._frames = b""
+        self._others: dict[object, bytes] | None = None
 
     def like(self, payloads: Sequence[bytes]) -> "Run":
         """Other payloads with all that this run's have in common."""
@@ -159,12 +161,21 @@ class Run:
             headers=headers,
         )
 
+    def recall(self, variant: object) -> bytes | None:
+        """What was built for one kind of subscriber, if it was kept."""
+        if self._variant == variant:
+            return self._frames
+        return None if self._others is None else self._others.get(variant)
+
     def remember(self, variant: object, frames: bytes) -> bytes:
         """Keep what was built for one kind of subscriber. A run stays in memory for a while, so
         there is a limit: where everyone wants other bytes, keeping them would not help anyway."""
-        if not isinstance(self.encoded, dict) or len(self.encoded) >= MOST_VARIANTS:
-            self.encoded = {}
-        self.encoded[variant] = frames
+        if self._variant is None:
+            self._variant, self._frames = variant, frames
+            return frames
+        if self._others is None or len(self._others) >= MOST_VARIANTS:
+            self._others = {}
+        self._others[variant] = frames
         return frames
 
     def __len__(self) -> int:

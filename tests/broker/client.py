@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from headwater.broker.broker import Broker
-from headwater.commands import Acknowledge, Command, Consume, Publish, Subscription
+from headwater.commands import Acknowledge, Command, Consume, Outlet, Publish, Subscription
 from headwater.errors import Refusal
 from headwater.message import EXACTLY_ONCE, Batch, Headers, Run
 from headwater.queue_spec import QueueSpec
@@ -13,7 +13,7 @@ from headwater.traffic import Meter
 KEY = ("queue", "")
 
 
-class Client:
+class Client(Outlet):
     """Takes what it is given, up to its window; acknowledges when it is told to."""
 
     def __init__(self, broker: Broker, window: int = 1000) -> None:

@@ -20,6 +20,9 @@ from headwater.message import Batch, Run
 
 Check = Callable[[EmbeddedEngine], Awaitable[None]]
 
+# With so much, the writer does not wait for the disk by itself.
+MUCH = b"much" * 100_000
+
 
 def run_on(directory: Path, check: Check, settings: LogSettings) -> None:
     async def everything() -> None:
@@ -80,7 +83,7 @@ def test_publishers_are_refused_with_the_reason(
         ended = asyncio.ensure_future(dead(engine))
         await asyncio.sleep(0)
         monkeypatch.setattr(of, method, die)
-        refused = await settled(engine, b"refused")
+        refused = await settled(engine, MUCH)
         assert str(refused) == f"the log has failed: {name} ended by RuntimeError (a bug)"
         assert await ended == engine.refusal == str(refused)
         with pytest.raises(LogUnavailable, match="the log has failed"):
@@ -113,12 +116,12 @@ def test_a_writer_that_ends_settles_first_what_it_has_written(
     async def check(engine: EmbeddedEngine) -> None:
         monkeypatch.setattr(LogFile, "sync", slow)
         monkeypatch.setattr(LogWriter, "_take", dying)
-        assert await settled(engine, b"written") is None
+        assert await settled(engine, MUCH) is None
         assert "log-writer ended" in await dead(engine)
 
     run_on(tmp_path, check, LogSettings())
     monkeypatch.undo()
-    assert stored(tmp_path) == [b"written"]
+    assert stored(tmp_path) == [MUCH]
 
 
 def test_a_sealer_that_ends_is_heard_of_too(

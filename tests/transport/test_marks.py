@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.broker.broker import Broker
+from headwater.broker.receipts import AwaitedReceipt
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Run
 from headwater.protocols.psmb import codec as psmb
@@ -56,7 +57,7 @@ def test_messages_and_the_question_come_apart(
         client.read.clear()
         for number in range(2):
             payload = b"%d" % number
-            broker.publish(Run("t", [payload], protocol="test"), lambda _: None, None)
+            broker.publish(Run("t", [payload], protocol="test"), AwaitedReceipt(), None)
             engine.hurry()
             await until(client.read, psmb.encode_messages([payload]))
             await until(client.read, b"NOP")  # alone

@@ -19,8 +19,9 @@ from headwater import topics
 from headwater.admin.taps import Row, Taps
 from headwater.admin.uploads import Uploads
 from headwater.broker.broker import Broker
+from headwater.broker.receipts import AwaitedReceipt
 from headwater.control import Handler
-from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.errors import Code, Refusal
 from headwater.filters import Filter, LevelFilter, RegexFilter
 from headwater.message import Headers, Run
 
@@ -215,15 +216,10 @@ class MessageHandlers:
         """Returns the offset when the message is durable."""
         if run.size > self._message_bytes:
             raise Refusal(Code.TOO_LARGE, f"a message has at most {self._message_bytes} bytes")
-        done: asyncio.Future[LogUnavailable | None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: LogUnavailable | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        batch = self._broker.publish(run, settled, None)
+        receipt = AwaitedReceipt()
+        batch = self._broker.publish(run, receipt, None)
         self._engine.hurry()
-        error = await asyncio.wait_for(done, WAIT_SECONDS)
+        error = await asyncio.wait_for(receipt.error, WAIT_SECONDS)
         if error is not None:
             raise error
         return batch.offset

@@ -4,7 +4,7 @@ It knows topics, subscriptions and positions, and no protocol. The straight way 
 
     Peer._publish → Broker.publish → Engine.append        it has an offset
                                    → Subscriber.push      live subscribers have it
-                    Broker.committed → Peer._settled      it is durable: answers go out
+                    Broker.committed → Peer.settled       it is durable: answers go out
                                      → Subscriber.push    durable subscribers have it
 """
 
@@ -31,7 +31,7 @@ from headwater.broker.subscriber import Subscriber
 from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.filters import Filter
-from headwater.log.engine import Engine, Settled
+from headwater.log.engine import Engine, Receipt
 from headwater.message import Batch, Run
 from headwater.queue_spec import QueueSpec
 
@@ -116,10 +116,10 @@ class Broker:
         """A connection arrives."""
         return Peer(self, outlet)
 
-    def publish(self, run: Run, settled: Settled, exclude: Subscriber | None) -> Batch:
+    def publish(self, run: Run, receipt: Receipt, exclude: Subscriber | None) -> Batch:
         if run.headers or run.topic == DELAYED:
             run = self.delays.put_off(run)
-        batch = self.engine.append(run, settled)
+        batch = self.engine.append(run, receipt)
         if run.topic == DELAYED:
             self.delays.add(batch)
             return batch

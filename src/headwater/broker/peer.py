@@ -12,6 +12,7 @@ from headwater.broker.subscriber import Subscriber
 from headwater.commands import (
     Acknowledge,
     Advertise,
+    BrokerPeer,
     Close,
     Command,
     Confirm,
@@ -24,6 +25,7 @@ from headwater.commands import (
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.log.engine import Receipt
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -46,7 +48,17 @@ class Interest:
     lag: int
 
 
-class Peer:
+class PublishReceipt(Receipt):
+    """Tells a peer how something that it published has ended."""
+
+    def __init__(self, peer: "Peer", command: Publish) -> None:
+        self._peer, self._command = peer, command
+
+    def settled(self, error: LogUnavailable | None) -> None:
+        self._peer.settled(self._command, error)
+
+
+class Peer(BrokerPeer):
     def __init__(self, broker: "Broker", outlet: Outlet) -> None:
         self._broker = broker
         self._engine = broker.engine
@@ -108,7 +120,10 @@ class Peer:
 
     def handle(self, command: Command) -> None:
         try:
-            _HANDLERS[type(command)](self, command)
+            if isinstance(command, Publish):  # nearly always
+                self._publish(command)
+            else:
+                _HANDLERS[type(command)](self, command)
         except Refusal as error:
             self._refuse(command, error)
 
@@ -152,7 +167,7 @@ class Peer:
         if command.once and not keys:
             self._repeated(command)
             return
-        batch = self._broker.publish(command.run, partial(self._settled, command), exclude)
+        batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
         if keys:
             self._broker.remember(keys, batch)
@@ -184,14 +199,14 @@ class Peer:
         """Nothing is left to store: the answer follows by itself. What this repeats may not be
         durable yet, and is somewhere before the end."""
         self._published = self._engine.end
-        self._engine.when_durable(self._engine.end, partial(self._settled, command))
+        self._engine.when_durable(self._engine.end, partial(self.settled, command))
         self._engine.hurry()
 
     def _relieved(self) -> None:
         self._waiting_for_log = False
         self._outlet.resume(LOG)
 
-    def _settled(self, command: Publish, error: LogUnavailable | None) -> None:
+    def settled(self, command: Publish, error: LogUnavailable | None) -> None:
         if self._left:
             return
         if error is not None:
@@ -290,7 +305,6 @@ class Peer:
 
 _HANDLERS: dict[type, Callable[[Peer, Any], None]] = {
     Advertise: Peer._advertise,
-    Publish: Peer._publish,
     Subscribe: Peer._subscribe,
     Unsubscribe: Peer._unsubscribe,
     Consume: Peer._consume,

@@ -7,9 +7,12 @@ and reports each group. Nothing here waits for a disk in the loop.
                                 appended before `end`
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from mypy_extensions import mypyc_attr
 
 from headwater.errors import LogUnavailable
 from headwater.log.timings import Timings
@@ -20,6 +23,15 @@ Wanted = Callable[[str], bool]
 
 #: Hears how an append ended: None, or why it was not stored.
 Settled = Callable[[LogUnavailable | None], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Receipt(ABC):
+    """Who hears how one append ended."""
+
+    @abstractmethod
+    def settled(self, error: LogUnavailable | None) -> None:
+        """It is durable, or why it was not stored."""
 
 
 @dataclass(slots=True)
@@ -95,82 +107,104 @@ class Notes(Protocol):
         Raises LogUnavailable if that cannot be done."""
 
 
-class Engine(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Engine(ABC):
     """One totally ordered log."""
 
-    @property
-    def notes(self) -> Notes: ...
+    notes: Notes
 
     @property
+    @abstractmethod
     def start(self) -> int: ...
     @property
+    @abstractmethod
     def watermark(self) -> int: ...
     @property
+    @abstractmethod
     def end(self) -> int: ...
     @property
+    @abstractmethod
     def timestamp(self) -> int:
         """When the newest message came, in microseconds since 1970."""
 
     @property
+    @abstractmethod
     def congested(self) -> bool:
         """Too much is waiting for the disk: publishers should pause."""
 
     @property
+    @abstractmethod
     def refusal(self) -> str | None:
         """Why the log takes nothing now, if it does not."""
 
     @property
+    @abstractmethod
     def syncs(self) -> Timings:
         """How long it took to have things on the disk."""
 
+    @abstractmethod
     def segments(self) -> list[SegmentInfo]:
         """What the log is made of, the oldest first."""
 
+    @abstractmethod
     def attach(self, listener: CommitListener) -> None:
         """Report progress to `listener` from now on."""
 
+    @abstractmethod
     def when_dead(self, done: Callable[[str], None]) -> None:
         """Call `done` with the reason when the log can never be written again by this process; at
         once if that is so."""
 
+    @abstractmethod
     def give_up(self, why: str) -> None:
         """Refuse everything from now on: something that the broker cannot do without has ended."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Make everything durable, then let go of the log."""
 
+    @abstractmethod
     def check_writable(self) -> None:
         """Raise LogUnavailable while the log takes nothing."""
 
-    def append(self, run: Run, settled: Settled | None = None) -> Batch:
-        """Give the run its place. Raises LogUnavailable while the log takes nothing. `settled` is
-        called as by `when_durable`."""
+    @abstractmethod
+    def append(self, run: Run, receipt: Receipt | None = None) -> Batch:
+        """Give the run its place. Raises LogUnavailable while the log takes nothing. `receipt`
+        hears of it as by `when_durable`."""
 
+    @abstractmethod
     def append_all(self, runs: Sequence[Run]) -> list[Batch]:
         """Append runs that become durable, and so visible, in one step."""
 
+    @abstractmethod
     def hurry(self) -> None:
         """Someone waits for what was appended to become durable: do not gather more first."""
 
+    @abstractmethod
     def when_durable(self, offset: int, done: Settled) -> None:
         """Call `done` once everything before `offset` (the end of an appended batch) is durable,
         at once if it is; with the reason if that batch could not be stored."""
 
+    @abstractmethod
     def when_relieved(self, done: Callable[[], None]) -> None:
         """Call `done` once the log is no longer congested."""
 
+    @abstractmethod
     def recent(self, offset: int) -> Batch | None:
         """The batch that holds `offset`, if it is still in memory."""
 
+    @abstractmethod
     async def offset_at(self, timestamp: int) -> int:
         """The first durable offset whose message came at that time (µs) or later."""
 
+    @abstractmethod
     async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
         """Durable batches from `offset` on that hold wanted topics, and the offset to go on from.
 
         An `offset` before `start` reads from `start`.
         """
 
+    @abstractmethod
     async def count(
         self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
     ) -> tuple[int, int, int | None]:
@@ -180,13 +214,16 @@ class Engine(Protocol):
 
     # What follows may be called by any thread, and takes as long as it takes.
 
+    @abstractmethod
     def read_flat(
         self, offset: int, wanted: Wanted | None, max_bytes: int, end: int
     ) -> tuple[list[Any], int]:
         """As `read`, one row per message: record batches of record.FLAT_SCHEMA."""
 
+    @abstractmethod
     def split(self, start: int, end: int, size: int) -> list[tuple[int, int, int]]:
         """Cut a range into pieces of about `size` bytes: (start, end, bytes)."""
 
+    @abstractmethod
     def topics(self) -> dict[str, Topic]:
         """All that is retained, by topic."""

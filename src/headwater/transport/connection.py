@@ -10,23 +10,32 @@ Nor is it while there is another reason (`pause`).
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Protocol, cast
 
 from mypy_extensions import mypyc_attr
 
-from headwater.commands import Close, Command, Respond, Subscription
+from headwater.commands import (
+    BrokerPeer,
+    Close,
+    Command,
+    Outlet,
+    Publish,
+    Respond,
+    Subscription,
+)
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
 from headwater.traffic import Meter
-from headwater.transport.ceilings import UNCLAIMED_BYTES, InputCeiling, OutputCeiling
+from headwater.transport.ceilings import InputCeiling, OutputCeiling
 from headwater.transport.clock import TICK_SECONDS, Clock
 from headwater.transport.departed import Departed
 from headwater.transport.marking import Marking
 from headwater.transport.outgoing import Outgoing
 from headwater.transport.turn import SLICE_SECONDS, Turn
+from headwater.transport.unfinished import Unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -41,18 +50,6 @@ ANSWERS = "its answers are not read"
 # up for so long.
 SHARE = 4
 BURST_SECONDS = 0.004
-# A message that arrives more slowly than this takes too long.
-SLOWEST_BYTES_PER_SECOND = 64 * 1024
-
-
-class BrokerPeer(Protocol):
-    """What a connection needs of the broker."""
-
-    @property
-    def position(self) -> int: ...
-    def handle(self, command: Command) -> None: ...
-    def drained(self) -> None: ...
-    def leave(self) -> None: ...
 
 
 class Host(Protocol):
@@ -76,14 +73,17 @@ class Host(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Connection:
+class Connection(Outlet):
     transport: asyncio.Transport
     session: Session
     peer: BrokerPeer
+    _receive: Callable[[bytes], Iterator[Command]]
+    _encode: Callable[[Batch, Subscription], bytes]
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._turn = host.turn
+        self._clock = host.clock
         #: Unique in the broker; the newest has the highest.
         self.id = 0
         #: When it was made, in microseconds since 1970.
@@ -98,13 +98,12 @@ class Connection:
         self._commands: Iterator[Command] | None = None  # of what was read, those to carry out
         self._unread: list[bytes] = []  # what was read after that
         self._costly_until = 0.0  # it has cost more than its share, and has to wait for others
-        self._claimed = False  # memory for a message that has begun to arrive
-        self._moved = False  # some command was carried out since `look_at_unfinished`
-        self._unfinished_since: float | None = None
+        self._unfinished = Unfinished(self, host.input_ceiling)
         self._outgoing = Outgoing(
             host.turn, host.output_ceiling, self.meter, host.output_buffer_bytes
         )
         self._marking = Marking(host.clock, self._outgoing)
+        self._mark_after: float | None = None  # as the session says
         self._gone = False  # its socket is
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._challenged_at: int | None = None
@@ -120,7 +119,7 @@ class Connection:
             return
         self.session, self.peer = admitted
         self._admitted = True
-        self._made_at = self._active_at = self._host.clock.now
+        self._made_at = self._active_at = self._clock.now
         self._tell("connected")
         self._begin()
 
@@ -128,12 +127,13 @@ class Connection:
         if self._closing:
             self._drop(data)
             return
-        self._active_at = self._host.clock.now
+        self._active_at = self._clock.now
+        self._unfinished.came += len(data)
         self.meter.bytes_in += len(data)
         if self._commands is not None:
             self._unread.append(data)
             return
-        self._commands = self.session.receive(data)
+        self._commands = self._receive(data)
         if self._held:
             return  # `resume` goes on with it
         if self._costly_until > perf_counter() + BURST_SECONDS or not self.work():
@@ -143,7 +143,7 @@ class Connection:
         self._outgoing.stuck()
 
     def resume_writing(self) -> None:
-        self._active_at = self._host.clock.now
+        self._active_at = self._clock.now
         self._outgoing.drained()
         self.resume(ANSWERS)
         if self._admitted and not self._closing:
@@ -162,28 +162,30 @@ class Connection:
         self._commands = None
         self._unread.clear()
         self._marking.cancel()
-        self._host.clock.remove(self._look)
-        self._host.clock.remove(self._abort)
-        self._host.clock.remove(self._judge)
+        self._clock.remove(self._look)
+        self._clock.remove(self._abort)
+        self._clock.remove(self._judge)
         self._outgoing.drop()
-        if self._claimed:
-            self._host.input_ceiling.claim(self, 0)
+        self._unfinished.drop()
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
         if self._admitted:
             # What it has received is given back now, not when a cycle is found.
-            self.session = Departed(self.session.protocol)
+            self.session = departed = Departed(self.session.protocol)
+            self._receive, self._encode = departed.receive, departed.encode
 
     def _begin(self) -> None:
+        # Looking a method up takes longer than calling it.
+        self._receive, self._encode = self.session.receive, self.session.encode
         patience = self._host.handshake_seconds, self.session.idle_after
-        self._host.clock.add(min(x for x in patience if x is not None), self._look)
+        self._clock.add(min(x for x in patience if x is not None), self._look)
         if self.session.protocol:
             self._host.recognised(self)
         if greeting := self.session.greet():
             self._outgoing.send(greeting)
         if self.session.silent_after is not None:
-            self._host.clock.later(self.session.silent_after, self._silent)
+            self._clock.later(self.session.silent_after, self._silent)
 
     def _hand_over(self) -> None:
         assert self.session.successor is not None
@@ -205,11 +207,12 @@ class Connection:
         """Carry out commands for a slice of time. Returns whether nothing is left to do now."""
         began = now = perf_counter()
         stop = began + SLICE_SECONDS
-        handle = self.peer.handle
+        peer = self.peer
         while self._commands is not None and not self._closing and not self._held:
             for command in self._commands:
-                handle(command)
-                self._moved = True
+                if not isinstance(command, Publish):
+                    self._mark_after = self.session.mark_after
+                peer.handle(command)
                 now = perf_counter()
                 if self._closing or self._held or now >= stop:
                     break
@@ -217,6 +220,8 @@ class Connection:
                 self._go_on_reading()
                 continue
             break
+        if now > began:
+            self._unfinished.moved = True
         # The time that this has taken counts `SHARE` times, so that it has to wait as often.
         self._costly_until = max(self._costly_until, began) + (now - began) * SHARE
         if self._commands is not None and not self._closing:
@@ -224,10 +229,7 @@ class Connection:
         if self._gone:
             self._leave()
             return True
-        unfinished = self.session.unfinished
-        if unfinished > UNCLAIMED_BYTES or self._claimed:
-            self._claimed = unfinished > UNCLAIMED_BYTES
-            self._host.input_ceiling.claim(self, unfinished)
+        self._unfinished.claim(self.session)
         if not self._reading and not self._closing and not self._held:
             self._reading = True
             self.transport.resume_reading()
@@ -251,7 +253,7 @@ class Connection:
         if self.session.successor is not None:
             self._hand_over()
         if self._unread:
-            self._commands = self.session.receive(self._unread.pop(0))
+            self._commands = self._receive(self._unread.pop(0))
 
     # The broker calls these
 
@@ -262,10 +264,10 @@ class Connection:
         for subscription in subscriptions:
             if not self._outgoing.has_room(size):  # before anything is built for it
                 break
-            self._outgoing.send(self.session.encode(batch, subscription))
+            self._outgoing.send(self._encode(batch, subscription))
             count += 1
         self.meter.messages_out += len(batch.run.payloads) * count
-        if count and self.session.mark_after is not None:
+        if count and self._mark_after is not None:
             self._marking.delivered(self.session, batch.end)
         return count
 
@@ -282,7 +284,7 @@ class Connection:
         for buffer in buffers:
             self._outgoing.send(buffer)
         self.meter.messages_out += len(batch.run.payloads)
-        self._sent_at = self._host.clock.now
+        self._sent_at = self._clock.now
         return batch.end, awaited
 
     def retract(self, key: tuple[str, str], offsets: Sequence[int]) -> None:
@@ -340,9 +342,9 @@ class Connection:
         probe = self.session.probe()
         if self._closing or self._challenged_at is not None or not probe:
             return
-        self._challenged_at = self._host.clock.now
+        self._challenged_at = self._clock.now
         self.respond(probe)
-        self._host.clock.add(CHALLENGE_SECONDS, self._judge)
+        self._clock.add(CHALLENGE_SECONDS, self._judge)
 
     def dismiss(self, error: Refusal) -> None:
         if not self._closing:
@@ -360,8 +362,8 @@ class Connection:
         if answer and not self._gone:
             self._outgoing.send(answer)
         self._marking.cancel()
-        self._host.clock.remove(self._look)
-        self._host.clock.add(LINGER_SECONDS, self._abort)
+        self._clock.remove(self._look)
+        self._clock.add(LINGER_SECONDS, self._abort)
 
     def _drop(self, data: bytes) -> None:
         self._dropped += len(data)
@@ -396,24 +398,16 @@ class Connection:
 
     def look_at_unfinished(self, now: float) -> None:
         """A message that has begun to arrive has to arrive some day."""
-        unfinished = 0 if self._closing or self._held else self.session.unfinished
-        if not unfinished or self._moved:
-            self._unfinished_since = None
-        elif self._unfinished_since is None:
-            self._unfinished_since = now
-        elif (
-            now - self._unfinished_since
-            > self._host.unfinished_seconds + unfinished / SLOWEST_BYTES_PER_SECOND
-        ):
+        size = 0 if self._closing or self._held else self.session.unfinished
+        if self._unfinished.is_overdue(size, now, self._host.unfinished_seconds):
             self.dismiss(Refusal(Code.UNAVAILABLE, "a message took too long to arrive"))
-        self._moved = False
 
     # The clock calls these
 
     def _look(self) -> float | None:
         """Is the connection alive, and has it said what it came for in time?"""
         if not self.session.established:
-            left = self._host.handshake_seconds - self._host.clock.seconds_since(self._made_at)
+            left = self._host.handshake_seconds - self._clock.seconds_since(self._made_at)
             if left > 0:
                 return left
             self.dismiss(Refusal(Code.UNAVAILABLE, "the handshake took too long"))
@@ -424,7 +418,7 @@ class Connection:
         alive_at = self._active_at
         if self.session.sending_is_life:
             alive_at = max(alive_at, self._sent_at)
-        silent = self._host.clock.seconds_since(alive_at)
+        silent = self._clock.seconds_since(alive_at)
         if silent < period or self._outgoing.buffered:
             return max(period - silent, TICK_SECONDS)
         reaction = self.session.idle(self.peer.position)

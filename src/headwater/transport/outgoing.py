@@ -10,7 +10,7 @@ import asyncio
 
 from headwater.traffic import Meter
 from headwater.transport.ceilings import OutputCeiling
-from headwater.transport.turn import Turn
+from headwater.transport.turn import Flushable, Turn
 
 # More than this is sent before the turn ends. What is less is joined before it is sent.
 GATHERED_BYTES = 256 * 1024
@@ -20,7 +20,7 @@ JOINED_BYTES = 32 * 1024
 UNNOTICED_BYTES = 64 * 1024
 
 
-class Outgoing:
+class Outgoing(Flushable):
     transport: asyncio.Transport
 
     def __init__(self, turn: Turn, ceiling: OutputCeiling, meter: Meter, most_bytes: int) -> None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
+from headwater.commands import BrokerPeer
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
 from headwater.sockets import notice_dead_peers
 from headwater.traffic import Traffic
 from headwater.transport.ceilings import InputCeiling, OutputCeiling
 from headwater.transport.clock import Clock
-from headwater.transport.connection import BrokerPeer, Connection
+from headwater.transport.connection import Connection
 from headwater.transport.turn import Turn
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,12 @@ more than its share lately: others may go first, and nothing is lost or reordere
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from time import perf_counter
 from typing import Any, Protocol
+
+from mypy_extensions import mypyc_attr
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +25,11 @@ SLICE_SECONDS = 0.001
 TURN_SECONDS = 0.004
 
 
-class Flushable(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Flushable(ABC):
     """Who has something to send."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Send what was gathered."""
 

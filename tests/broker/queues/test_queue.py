@@ -12,6 +12,7 @@ import pytest
 from headwater.broker.broker import Broker
 from headwater.broker.queues import dead, ledger
 from headwater.broker.queues.queue import Queue
+from headwater.broker.receipts import AwaitedReceipt
 from headwater.errors import Refusal
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
@@ -386,7 +387,7 @@ def test_a_redrive_that_a_crash_interrupts_does_not_publish_twice(
         signature = dict(seen.run.headers)["dead-redriven"].partition(" ")[0]
         for forged in (f"{signature} 10", f"{signature} x", f"{signature} {'9' * 5000}", "é 1"):
             forgery = Run("b", [b""], protocol="test", headers=(("dead-redriven", forged),))
-            broker.publish(forgery, lambda _: None, None)
+            broker.publish(forgery, AwaitedReceipt(), None)
         await settle(broker)
 
     async def after(broker: Broker) -> None:

@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from headwater.broker.marks import mark, marked
+from headwater.broker.receipts import AwaitedReceipt
 from headwater.errors import Code, LogError, LogUnavailable, Refusal
 from headwater.message import Batch, Headers, Run
 
@@ -148,24 +149,19 @@ class DeadLetters:
         left = list(runs)
         while left:
             try:
-                waiting = [(run, self._stored(run)) for run in left]
+                waiting = [(run, self._submit(run)) for run in left]
             except LogUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self._engine.hurry()
-            left = [run for run, stored in waiting if not await stored]
+            left = [run for run, receipt in waiting if await receipt.error is not None]
             if left:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _stored(self, run: Run) -> "asyncio.Future[bool]":
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def settled(error: LogUnavailable | None) -> None:
-            if not done.done():
-                done.set_result(error is None)
-
-        self._broker.publish(run, settled, None)
-        return done
+    def _submit(self, run: Run) -> AwaitedReceipt:
+        receipt = AwaitedReceipt()
+        self._broker.publish(run, receipt, None)
+        return receipt
 
     async def letters(self, queue: "Queue", since: int = 0) -> AsyncIterator[Batch]:
         """The dead letters that the queue still has, from an offset on."""

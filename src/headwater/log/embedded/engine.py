@@ -36,7 +36,15 @@ from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import LogWriter
-from headwater.log.engine import CommitListener, SegmentInfo, Settled, Topic, Wanted
+from headwater.log.engine import (
+    CommitListener,
+    Engine,
+    Receipt,
+    SegmentInfo,
+    Settled,
+    Topic,
+    Wanted,
+)
 from headwater.log.timings import Timings
 from headwater.message import Batch, Run
 
@@ -67,7 +75,7 @@ class LogSettings:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class EmbeddedEngine:
+class EmbeddedEngine(Engine):
     """Made by `open`."""
 
     def __init__(
@@ -77,7 +85,7 @@ class EmbeddedEngine:
         self._directory = directory
         self._settings = settings
         self._store = store
-        self.notes = notes
+        self.notes = self._own_notes = notes
         self._listeners: list[CommitListener] = []
         self._watermark = self._end = store.end
         self._timestamp = store.last_timestamp
@@ -87,7 +95,7 @@ class EmbeddedEngine:
         self._handing_over: asyncio.Handle | None = None
         self._hurrying = False
         # Who waits for a batch, by its end: its publisher, and others.
-        self._publishers: deque[tuple[int, Settled]] = deque()
+        self._publishers: deque[tuple[int, Receipt]] = deque()
         self._waiting: dict[int, list[Settled]] = {}
         self._relieved: list[Callable[[], None]] = []
         self._backlog = 0
@@ -144,7 +152,7 @@ class EmbeddedEngine:
         if self._dead and self._store.end > self._watermark:
             with contextlib.suppress(OSError, ValueError):
                 self._store.rewind(self._watermark)  # its publishers were refused
-        await self.notes.close()
+        await self._own_notes.close()
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
         try:
             self._store.close()
@@ -201,11 +209,11 @@ class EmbeddedEngine:
         if self._refusal is not None:
             raise LogUnavailable(self._refusal)
 
-    def append(self, run: Run, settled: Settled | None = None) -> Batch:
+    def append(self, run: Run, receipt: Receipt | None = None) -> Batch:
         self.check_writable()
         batch = self._place(run)
-        if settled is not None:
-            self._publishers.append((batch.end, settled))
+        if receipt is not None:
+            self._publishers.append((batch.end, receipt))
         if self._fresh_weight > GATHER_BYTES:
             # Now, not at the end of this turn: one turn can read megabytes, and the writer should
             # work on the first of them while the loop reads the rest.
@@ -275,7 +283,7 @@ class EmbeddedEngine:
         for batch in batches if waiting else batches[-1:]:
             end = batch.end
             while publishers and publishers[0][0] <= end:
-                publishers.popleft()[1](error)
+                publishers.popleft()[1].settled(error)
             for done in waiting.pop(end, ()):
                 done(error)
 

@@ -3,6 +3,9 @@
 While one sync runs, the writer encodes and writes the next groups; the sync after it covers all of
 them. Everything that concerns the engine is reported from here, in the order of the log: what has
 become durable, and that a write or a sync has failed.
+
+A small group that nothing follows yet is synced by the writer itself (`cover_now`): to wake a
+thread, which then waits for the interpreter, would take as long as the disk does.
 """
 
 import errno
@@ -56,6 +59,9 @@ class Syncer(LogThread):
         self._committed = committed
         self._failed = failed
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        # How many items the writer has put in there, how many were taken out last, and how many are
+        # dealt with.
+        self._given = self._taken = self._dealt_with = 0
         #: A failure was reported; nothing is written or reported until the engine has heard of it.
         self.failing = False
         self._unsynced_since: float | None = None
@@ -64,19 +70,31 @@ class Syncer(LogThread):
 
     def written(self, batches: list[Batch]) -> None:
         """The writer has written a group."""
-        self._queue.put(batches)
+        self._give(batches)
+
+    def cover_now(self, batches: list[Batch]) -> bool:
+        """The writer has written a group, and would wait for its sync. False: this thread is at
+        work, or would report first and sync later; call `written` instead."""
+        if self.reports_early or self._given != self._dealt_with:
+            return False
+        self._report(batches, None)
+        return True
 
     def not_written(self, error: OSError) -> None:
         """The writer could not write a group."""
-        self._queue.put(error)
+        self._give(error)
 
     def resume(self, resume: Resume) -> None:
-        self._queue.put(resume)
+        self._give(resume)
+
+    def _give(self, item: Item) -> None:
+        self._given += 1
+        self._queue.put(item)
 
     def settle(self) -> None:
         """Wait until everything written so far is reported. Raises OSError if that failed."""
         reported = threading.Event()
-        self._queue.put(reported)
+        self._give(reported)
         while not reported.wait(LOOK_SECONDS):
             if not self.is_alive():
                 raise OSError(errno.EIO, "the log is not synced any more")
@@ -95,23 +113,28 @@ class Syncer(LogThread):
         stopping = False
         while not stopping:
             batches, error, reported, stopping = self._take()
-            if batches and not self.reports_early:
-                error = self._cover(batches) or error
-            elif batches:
-                self._committed(batches)
-                self._unsynced_since = self._unsynced_since or time.monotonic()
-            if error is not None:
-                self.failing = True
-                self._failed(error)
+            self._report(batches, error)
             if reported is not None:
                 reported.set()
             if stopping or self._patience() == 0:
                 self._sync_late()
+            self._dealt_with += self._taken
+
+    def _report(self, batches: list[Batch], error: OSError | None) -> None:
+        if batches and not self.reports_early:
+            error = self._cover(batches) or error
+        elif batches:
+            self._committed(batches)
+            self._unsynced_since = self._unsynced_since or time.monotonic()
+        if error is not None:
+            self.failing = True
+            self._failed(error)
 
     def _take(self) -> tuple[list[Batch], OSError | None, threading.Event | None, bool]:
         """All that was written since, up to a failure, or to someone who waits for the report."""
         batches: list[Batch] = []
         block = True
+        self._taken = 0
         while True:
             try:
                 item = self._queue.get(block, self._patience())
@@ -120,6 +143,7 @@ class Syncer(LogThread):
             block = False
             if item is STOP:
                 return batches, None, None, True
+            self._taken += 1
             if isinstance(item, threading.Event):
                 return batches, None, item, False
             if isinstance(item, Resume):

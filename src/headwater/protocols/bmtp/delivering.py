@@ -57,7 +57,7 @@ class Delivering:
         run = batch.run
         # The envelope tells the offset.
         variant = (NAME, self._envelope, self._dialect, batch.offset)
-        packets = run.encoded.get(variant)
+        packets = run.recall(variant)
         offsets = range(batch.offset, batch.end)
         if packets is not None:
             return packets, offsets

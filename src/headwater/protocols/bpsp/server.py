@@ -146,8 +146,10 @@ class BpspSession(Session):
         data = self._intake.take(data)
         # Most clients of a fleet send one message at a time, and the same but for its data.
         if (usual := self._usual) is not None and usual.is_all(data):
-            yield self._command(usual.request, [data[usual.body :]])
-            return
+            return iter((self._command(usual.request, [data[usual.body :]]),))
+        return self._read(data)
+
+    def _read(self, data: bytes) -> Iterator[Command]:
         position = 0
         while position < len(data) and not self._closed:
             try:
@@ -164,7 +166,7 @@ class BpspSession(Session):
 
     def encode(self, batch: Batch, subscription: Subscription) -> bytes:
         run, variant = batch.run, (NAME, subscription.key)
-        frames = run.encoded.get(variant)
+        frames = run.recall(variant)
         if frames is None:
             frames = run.remember(variant, _encode_delivery(run, *subscription.key))
         return frames
@@ -336,11 +338,15 @@ def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:
         published = format_headers(run.headers)
         if len(headers) + len(published) <= HEADERS_LIMIT:
             headers += published
+    if len(run.payloads) == 1:
+        body = run.payloads[0]
+        return b"".join((FIXED.pack(len(headers), MSG, 0, len(body)), headers, body))
     return with_headers(run.payloads, lambda size: FIXED.pack(len(headers), MSG, 0, size) + headers)
 
 
-# A publisher that sends one message at a time would pay for building the same text each time.
-@lru_cache(maxsize=4096)
+# A publisher that sends one message at a time would pay for building the same text each time. A
+# fleet has a topic for each device.
+@lru_cache(maxsize=16_384)
 def _brokers_headers(pattern: str, topic: str, tag: str, publisher: str) -> bytes:
     own: Headers = ((TOPIC, pattern), (TAG, tag), (ORIGIN, topic), (FROM, publisher))
     headers = format_headers(((TOPIC, pattern), (ORIGIN, topic), (TAG, tag), (FROM, publisher)))

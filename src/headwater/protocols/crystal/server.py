@@ -120,7 +120,7 @@ class CrystalSession(WebSocketSession):
 
     def encode(self, batch: Batch, subscription: Subscription) -> bytes:
         run, variant = batch.run, (NAME, subscription.key)
-        found = run.encoded.get(variant)
+        found = run.recall(variant)
         if found is None:
             built = forwards(run.publisher, subscription.key, run.payloads)
             found = run.remember(variant, built)

@@ -141,7 +141,7 @@ class PsmbSession(Session):
 
     def encode(self, batch: Batch, subscription: Subscription) -> bytes:
         run = batch.run
-        frames = run.encoded.get(NAME)
+        frames = run.recall(NAME)
         if frames is None:
             frames = run.remember(NAME, encode_messages(run.payloads))
         return frames

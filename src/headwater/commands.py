@@ -140,6 +140,16 @@ class Subscription(Protocol):
     def durable(self) -> bool: ...
 
 
+class BrokerPeer(Protocol):
+    """The broker, as one connection sees it."""
+
+    @property
+    def position(self) -> int: ...
+    def handle(self, command: Command) -> None: ...
+    def drained(self) -> None: ...
+    def leave(self) -> None: ...
+
+
 class Outlet(Protocol):
     """One connection, as the broker sees it."""
 
@@ -174,7 +184,7 @@ class Outlet(Protocol):
         """Tell the client that a command was declined."""
 
     def pause(self, why: str) -> None:
-        """Stop reading from the client until `resume` was called for every reason."""
+        """Stop reading from the client until `resume` was called for every reason (`slowing`)."""
 
     def resume(self, why: str) -> None:
         """Read on, as far as this reason is concerned."""

@@ -24,15 +24,12 @@ from headwater.commands import (
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.slowing import LOG, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.queues.consumer import Consumer
     from headwater.broker.queues.queue import Queue
-
-# Why a connection is not read from.
-LOG = "the log is behind"
-OWN = "its own subscriptions are behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +114,7 @@ class Peer:
         if self._subscriber is not None:
             self._subscriber.pump()
             if not self._subscriber.overcommitted:
-                self._outlet.resume(OWN)
+                self._outlet.resume(SUBSCRIPTIONS)
         self._unblock()
 
     def _unblock(self) -> None:
@@ -166,7 +163,7 @@ class Peer:
         if exclude is not None:
             exclude.skip(batch)
             if exclude.overcommitted:
-                self._outlet.pause(OWN)
+                self._outlet.pause(SUBSCRIPTIONS)
 
     def _without_repeats(self, command: Publish) -> list[int]:
         """Take out of a command what was accepted before. The keys of what is left."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headwater.errors import LogUnavailable
-from headwater.log.timings import Timings
 from headwater.message import Batch, Run
+from headwater.timings import Timings
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
 Wanted = Callable[[str], bool]

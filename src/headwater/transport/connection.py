@@ -16,10 +16,11 @@ from typing import Protocol, cast
 
 from mypy_extensions import mypyc_attr
 
-from headwater.commands import Close, Command, Respond, Subscription
+from headwater.commands import BrokerPeer, Close, Command, Respond, Subscription
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
+from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
 from headwater.transport.ceilings import UNCLAIMED_BYTES, InputCeiling, OutputCeiling
 from headwater.transport.clock import TICK_SECONDS, Clock
@@ -36,23 +37,12 @@ LINGER_SECONDS = 3.0
 LINGER_BYTES = 16 * 1024 * 1024
 # A client whose place another one claims has this long to show that it is there.
 CHALLENGE_SECONDS = 5.0
-ANSWERS = "its answers are not read"
 # A connection that takes more than a quarter of the loop's time has to wait for others; it may save
 # up for so long.
 SHARE = 4
 BURST_SECONDS = 0.004
 # A message that arrives more slowly than this takes too long.
 SLOWEST_BYTES_PER_SECOND = 64 * 1024
-
-
-class BrokerPeer(Protocol):
-    """What a connection needs of the broker."""
-
-    @property
-    def position(self) -> int: ...
-    def handle(self, command: Command) -> None: ...
-    def drained(self) -> None: ...
-    def leave(self) -> None: ...
 
 
 class Host(Protocol):
@@ -62,6 +52,7 @@ class Host(Protocol):
     turn: Turn
     input_ceiling: InputCeiling
     output_ceiling: OutputCeiling
+    slowdowns: Slowdowns
     output_buffer_bytes: int
     handshake_seconds: float
     unfinished_seconds: float
@@ -91,6 +82,8 @@ class Connection:
         self.address = ""
         self.secure = False
         self.meter = Meter()
+        #: How often and how long it was not read from, and why.
+        self.slowed = Slowdowns(host.slowdowns)
         self._closing = False
         self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why nothing is read, and no command carried out
@@ -166,6 +159,7 @@ class Connection:
         self._host.clock.remove(self._abort)
         self._host.clock.remove(self._judge)
         self._outgoing.drop()
+        self.slowed.end_all()
         if self._claimed:
             self._host.input_ceiling.claim(self, 0)
         if self._admitted:
@@ -219,6 +213,7 @@ class Connection:
             break
         # The time that this has taken counts `SHARE` times, so that it has to wait as often.
         self._costly_until = max(self._costly_until, began) + (now - began) * SHARE
+        self.meter.seconds += now - began
         if self._commands is not None and not self._closing:
             return bool(self._held)  # then `resume` gets it in line again
         if self._gone:
@@ -229,6 +224,7 @@ class Connection:
             self._claimed = unfinished > UNCLAIMED_BYTES
             self._host.input_ceiling.claim(self, unfinished)
         if not self._reading and not self._closing and not self._held:
+            self.slowed.end(COST)
             self._reading = True
             self.transport.resume_reading()
         return True
@@ -241,6 +237,8 @@ class Connection:
 
     def hold_back(self) -> None:
         """It is not reached in this turn: what it sends meanwhile can stay where it is."""
+        if not self._held and not self._closing:
+            self.slowed.begin(COST)
         if self._reading and not self._gone:
             self._reading = False
             self.transport.pause_reading()
@@ -305,12 +303,15 @@ class Connection:
     def pause(self, why: str) -> None:
         self._held.add(why)
         if not self._closing:
+            self.slowed.end(COST)
+            self.slowed.begin(why)
             self.hold_back()
 
     def resume(self, why: str) -> None:
         if why not in self._held:
             return
         self._held.remove(why)
+        self.slowed.end(why)
         if self._held or self._closing:
             return
         if self._commands is not None:

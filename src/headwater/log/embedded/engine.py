@@ -37,8 +37,8 @@ from headwater.log.embedded.syncer import Sync, Syncer
 from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import LogWriter
 from headwater.log.engine import CommitListener, SegmentInfo, Settled, Topic, Wanted
-from headwater.log.timings import Timings
 from headwater.message import Batch, Run
+from headwater.timings import Timings
 
 T = TypeVar("T")
 

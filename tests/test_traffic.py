@@ -35,3 +35,17 @@ def test_rates_are_between_two_samples() -> None:
     assert (meter.rate_in, meter.rate_out) == (50.0, 5.0)
     meter.sample(4.0, total)
     assert (meter.rate_in, meter.rate_out) == (0.0, 0.0)
+
+
+def test_the_share_of_the_loop_is_between_two_samples() -> None:
+    meter, total = Meter(), Traffic()
+    meter.seconds += 5.0
+    meter.sample(10.0, total)
+    assert (meter.share, meter.over_half_since) == (0.0, 0.0)
+    for second in (11.0, 12.0):
+        meter.seconds += 0.75
+        meter.sample(second, total)
+        assert (meter.share, meter.over_half_since) == (0.75, 10.0)
+    meter.seconds += 0.25
+    meter.sample(13.0, total)
+    assert (meter.share, meter.over_half_since) == (0.25, 0.0)

@@ -47,7 +47,6 @@ class LoopWatch:
         self._connections = connections
         #: How late the loop comes to what is due.
         self.lag = Timings(FINE_BOUNDS, recent=MINUTE_PROBES)
-        self._probes = 0
         self._samples: deque[_Sample] = deque([self._sample()], maxlen=TURN_SAMPLES + 1)
         self._due = 0.0
         self._handle: asyncio.TimerHandle | None = None
@@ -62,10 +61,13 @@ class LoopWatch:
 
     def _probe(self) -> None:
         self.lag.add(max(perf_counter() - self._due, 0.0))
-        self._probes += 1
         if self._probes % SAMPLE_PROBES == 0:
             self._samples.append(self._sample())
         self.start()
+
+    @property
+    def _probes(self) -> int:
+        return sum(self.lag.counts)
 
     def _sample(self) -> _Sample:
         turn = self._connections.turn

@@ -18,7 +18,7 @@ SHUTDOWN = "shutdown"
 REASONS = {
     COST: "it costs more than its share of the loop, and others go first",
     LOG: "more waits for the disk than the log may hold back",
-    SUBSCRIPTIONS: "it does not read what its own subscriptions send it",
+    SUBSCRIPTIONS: "it publishes much and reads little of what its subscriptions send it",
     ANSWERS: "it does not read the answers to what it sends",
     MEMORY: "all clients together have begun too many large messages",
     SHUTDOWN: "the broker is shutting down",

@@ -172,7 +172,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
         "behind": lag > 0,
         "paused": connection.paused,
         "share": round(meter.share, 4),
-        "loop_seconds": round(meter.seconds, 3),
+        "loop_seconds": round(meter.seconds, 6),
         "slowed": list(slowed_for(connection.slowed)),
         "secure": connection.secure,
     }

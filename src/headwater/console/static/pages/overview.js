@@ -17,6 +17,8 @@ const REMEDIES = {
   dead: "/queues?sort=-dead",
   dropped: "/queues?sort=-waiting",
   gap: "/subscriptions?sort=-lag",
+  greedy: "/connections?sort=-share",
+  lag: "/connections?sort=-share",
   slow: "/connections?sort=-lag",
 };
 
@@ -64,7 +66,7 @@ function alerts(list) {
 }
 
 function tiles(data) {
-  const { log } = data;
+  const { log, loop } = data;
   return h(
     "div",
     { class: "tiles" },
@@ -95,9 +97,25 @@ function tiles(data) {
       `p99 ${format.milliseconds(log.sync_ms_p99)}`,
     ]),
     tile(
+      "Event loop",
+      h("span", { title: "Part of a processor that the broker’s event loop uses" }, format.share(loop.busy)),
+      [
+        h(
+          "span",
+          {
+            title: `A turn of the loop takes ${format.milliseconds(loop.turn_ms_p50)} (p50) or ${format.milliseconds(loop.turn_ms_p99)} (p99). In the last minute the loop was late by ${format.milliseconds(loop.lag_ms_p99)} (p99).`,
+          },
+          `turn p99 ${format.milliseconds(loop.turn_ms_p99)} · lag ≤ ${format.milliseconds(loop.lag_ms_longest)}`,
+        ),
+      ],
+      ["connections"],
+      "",
+      { sort: "-share" },
+    ),
+    tile(
       "Connections",
       format.number(data.connections),
-      [format.plural(data.subscriptions, "subscription")],
+      [format.plural(data.subscriptions, "subscription"), slowed(loop)],
       ["connections"],
     ),
     tile("Topics", format.number(data.topics), [format.number(log.end - log.start), " messages"], ["topics"]),
@@ -117,13 +135,22 @@ function tiles(data) {
   );
 }
 
-function tile(name, value, detail, link = null, kind = "") {
+/** How many clients the broker does not read from now. */
+function slowed(loop) {
+  const reasons = loop.slowed.filter(({ connections }) => connections);
+  const total = reasons.reduce((sum, { connections }) => sum + connections, 0);
+  if (!total) return null;
+  const why = reasons.map(({ connections, meaning }) => `${format.exact(connections)}: ${meaning}`);
+  return h("span", { title: why.join("\n") }, ` · ${format.count(total)} slowed`);
+}
+
+function tile(name, value, detail, link = null, kind = "", query = {}) {
   const inside = [
     h("span", { class: "tile-name" }, name),
     h("span", { class: "tile-value" }, value),
     h("span", { class: "tile-detail" }, detail),
   ];
-  return h(link ? "a" : "div", { key: name, class: `tile ${kind}`, href: link && href(link) }, inside);
+  return h(link ? "a" : "div", { key: name, class: `tile ${kind}`, href: link && href(link, query) }, inside);
 }
 
 const firstSteps = () =>

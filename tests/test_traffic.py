@@ -24,6 +24,16 @@ def test_what_connections_count_is_poured_into_one_sum() -> None:
     assert counts(one) == (2, 15, 0, 0)
 
 
+def test_messages_of_bytes_that_came_before_are_poured() -> None:
+    """What a connection sends at once is worked off in slices."""
+    meter, total = Meter(), Traffic()
+    meter.bytes_in += 100
+    meter.sample(1.0, total)
+    meter.messages_in += 10
+    meter.sample(2.0, total)
+    assert counts(total) == (10, 100, 0, 0)
+
+
 def test_rates_are_between_two_samples() -> None:
     meter, total = Meter(), Traffic()
     meter.bytes_in += 100

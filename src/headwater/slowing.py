@@ -17,7 +17,7 @@ SHUTDOWN = "shutdown"
 #: All reasons, in the order in which they are shown, each with its meaning for a person.
 REASONS = {
     COST: "it costs more than its share of the loop, and others go first",
-    LOG: "more waits for the disk than the log may hold back",
+    LOG: "the disk is behind: too much waits to be written",
     SUBSCRIPTIONS: "it publishes much and reads little of what its subscriptions send it",
     ANSWERS: "it does not read the answers to what it sends",
     MEMORY: "all clients together have begun too many large messages",

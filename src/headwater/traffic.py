@@ -69,7 +69,11 @@ class Meter(Traffic):
                 self.over_half_since = self._at
         self._seconds_seen = self.seconds
         self._at = now
-        if self.bytes_in != poured.bytes_in or self.bytes_out != poured.bytes_out:
+        if (
+            self.bytes_in != poured.bytes_in
+            or self.bytes_out != poured.bytes_out
+            or self.messages_in != poured.messages_in  # of bytes that came before
+        ):
             self.pour(total)
 
     def pour(self, total: Traffic) -> None:

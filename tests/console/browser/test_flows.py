@@ -226,8 +226,9 @@ def test_a_connection_is_closed_after_asking(page: Page, scene: Scene) -> None:
 def test_who_takes_the_loop_and_is_slowed(page: Page, scene: Scene) -> None:
     """From the overview to the clients by their share of the loop, and to one of them."""
     page.goto("/")
-    page.get_by_role("link", name="Event loop").click()
-    expect(page.get_by_role("columnheader", name="Share of loop")).to_have_attribute(
+    expect(page.get_by_role("region", name="Event loop")).to_contain_text("Longest lag")
+    page.get_by_role("link", name="Clients by share").click()
+    expect(page.get_by_role("columnheader", name="Loop")).to_have_attribute(
         "aria-sort", "descending"
     )
     page.get_by_label("Search by client").fill(STATION)

@@ -38,6 +38,7 @@ def ask(page: Page, module: str, expression: str) -> Any:
         ("it.duration(90000)", "1 d 1 h"),
         ("it.duration(-1)", "0 s"),
         ("it.share(0)", "0 %"),
+        ("it.share(0.0004)", "0 %"),
         ("it.share(0.004)", "0.4 %"),
         ("it.share(0.0996)", "10 %"),
         ("it.share(1)", "100 %"),

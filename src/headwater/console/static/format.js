@@ -51,7 +51,7 @@ export const milliseconds = (value) => (value == null ? NOTHING : `${value.toFix
 export const share = (value) => {
   if (value == null) return NOTHING;
   const percent = value * 100;
-  return `${percent > 0 && percent < 9.95 ? percent.toFixed(1) : Math.round(percent)} %`;
+  return `${percent >= 0.05 && percent < 9.95 ? percent.toFixed(1) : Math.round(percent)} %`;
 };
 
 /** Seconds of something that is often short: "12 ms", "3.4 s", "12 min". */

@@ -44,10 +44,10 @@ const COLUMNS = [
   { label: "Subscriptions", sort: "subscriptions", numeric: true, cell: subscriptions },
   { label: "Lag", sort: "lag", numeric: true, title: "Messages behind the end of the log", cell: lag },
   {
-    label: "Share of loop",
+    label: "Loop",
     sort: "share",
     numeric: true,
-    title: "Part of the event loop’s time in the last second",
+    title: "Share of the event loop’s time in the last second",
     cell: (item) => format.share(item.share),
   },
   {

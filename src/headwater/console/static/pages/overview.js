@@ -42,6 +42,7 @@ export function overview(view) {
           tiles(data),
           data.log.end === data.log.start && !data.topics && firstSteps(),
           traffic(data, unit, chooseUnit),
+          eventLoop(data.loop),
           protocols(data),
         ]
       : h("p", { class: "loading" }, "Loading…"),
@@ -66,7 +67,7 @@ function alerts(list) {
 }
 
 function tiles(data) {
-  const { log, loop } = data;
+  const { log } = data;
   return h(
     "div",
     { class: "tiles" },
@@ -97,25 +98,9 @@ function tiles(data) {
       `p99 ${format.milliseconds(log.sync_ms_p99)}`,
     ]),
     tile(
-      "Event loop",
-      h("span", { title: "Part of a processor that the broker’s event loop uses" }, format.share(loop.busy)),
-      [
-        h(
-          "span",
-          {
-            title: `A turn of the loop takes ${format.milliseconds(loop.turn_ms_p50)} (p50) or ${format.milliseconds(loop.turn_ms_p99)} (p99). In the last minute the loop was late by ${format.milliseconds(loop.lag_ms_p99)} (p99).`,
-          },
-          `turn p99 ${format.milliseconds(loop.turn_ms_p99)} · lag ≤ ${format.milliseconds(loop.lag_ms_longest)}`,
-        ),
-      ],
-      ["connections"],
-      "",
-      { sort: "-share" },
-    ),
-    tile(
       "Connections",
       format.number(data.connections),
-      [format.plural(data.subscriptions, "subscription"), slowed(loop)],
+      [format.plural(data.subscriptions, "subscription"), slowed(data.loop)],
       ["connections"],
     ),
     tile("Topics", format.number(data.topics), [format.number(log.end - log.start), " messages"], ["topics"]),
@@ -144,13 +129,13 @@ function slowed(loop) {
   return h("span", { title: why.join("\n") }, ` · ${format.count(total)} slowed`);
 }
 
-function tile(name, value, detail, link = null, kind = "", query = {}) {
+function tile(name, value, detail, link = null, kind = "") {
   const inside = [
     h("span", { class: "tile-name" }, name),
     h("span", { class: "tile-value" }, value),
     h("span", { class: "tile-detail" }, detail),
   ];
-  return h(link ? "a" : "div", { key: name, class: `tile ${kind}`, href: link && href(link, query) }, inside);
+  return h(link ? "a" : "div", { key: name, class: `tile ${kind}`, href: link && href(link) }, inside);
 }
 
 const firstSteps = () =>
@@ -192,6 +177,32 @@ function traffic({ history }, unit, chooseUnit) {
     lineChart({ times: history.times, series, format: unitFormat, label: `${label}, the last 15 minutes` }),
   );
 }
+
+function eventLoop(loop) {
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "loop" },
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "loop" }, "Event loop"),
+      h("a", { href: href(["connections"], { sort: "-share" }) }, "Clients by share"),
+    ),
+    facts([
+      ["Busy", explained(format.share(loop.busy), "Part of a processor that the event loop uses")],
+      ["Turns", format.number(loop.turns_per_second, format.rate, " turns per second")],
+      ["Turn, p50", explained(format.milliseconds(loop.turn_ms_p50), TURN)],
+      ["Turn, p99", explained(format.milliseconds(loop.turn_ms_p99), TURN)],
+      ["Lag, p99", explained(format.milliseconds(loop.lag_ms_p99), LAG)],
+      ["Longest lag", explained(format.milliseconds(loop.lag_ms_longest), LAG)],
+    ]),
+  );
+}
+
+const TURN = "One round over all clients that have something to do, in the last 10 seconds";
+const LAG = "How late the loop came to what was due, in the last minute: all clients waited for so long";
+
+const explained = (text, title) => h("span", { class: "number", title }, text);
 
 function protocols({ protocols: list, history }) {
   return h(

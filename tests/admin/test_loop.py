@@ -1,6 +1,7 @@
 """What the event loop does with its time."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.admin import loop
@@ -40,6 +41,24 @@ def test_samples_say_how_busy_it_is_and_how_long_turns_are(tmp_path: Path) -> No
         assert seen["writes_per_second"] > 0
         assert 0 < seen["turn_ms_p50"] <= seen["turn_ms_p99"]
         watch.stop()
+
+    run(tmp_path, check)
+
+
+def test_chores_take_a_part_of_the_loop(tmp_path: Path) -> None:
+    async def check(stand: TurnStand) -> None:
+        chores, done = stand.broker.chores, False
+
+        def chore() -> Iterator[None]:
+            nonlocal done
+            yield
+            done = True
+
+        assert chores.seconds == 0.0
+        chores.add(chore())
+        await until(lambda: done)
+        watch = LoopWatch(stand.broker, stand.connections)
+        assert watch.metrics()["chores_seconds"] == chores.seconds > 0
 
     run(tmp_path, check)
 

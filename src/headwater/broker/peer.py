@@ -124,7 +124,9 @@ class Peer:
                 queue.resume(consumer)
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """The connection is gone. One that stood in line may say so twice."""
+        if self._left:
+            return
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)

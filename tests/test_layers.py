@@ -19,7 +19,7 @@ PROTOCOLS = tuple(each.name for each in BUILT_IN)
 
 SMALL = {
     *("borrowed", "commands", "declare", "errors", "filters", "message", "pcre", "queue_spec"),
-    *("shapes", "topics", "traffic", "units"),
+    *("shapes", "slowing", "timings", "topics", "traffic", "units"),
 }
 
 #: What every room of the pipeline may import besides the rooms below it.
@@ -64,8 +64,8 @@ RULES: dict[str, set[str] | None] = {
     "files": set(),
     "sqlite": set(),
     "sockets": set(),
-    "broker": SMALL | {"log.engine", "log.timings"},
-    "log": {"files", "sqlite", "message", "errors", "filters", "units", "topics"},
+    "broker": SMALL | {"log.engine"},
+    "log": {"files", "sqlite", "message", "errors", "filters", "timings", "units", "topics"},
     "transport": SMALL | {"protocols", "sockets"},
     "control": {"errors"},
     "identity": {"errors", "files", "sqlite", "units"},
@@ -86,8 +86,7 @@ RULES: dict[str, set[str] | None] = {
     "demo": {"client", "config", "declare", "errors", "pipeline", "registry", "units"},
     "compiled": set(),
     "compiling": {"compiled"},
-    "admin": SMALL
-    | {"broker", "config", "control", "identity", "log.timings", "protocols.base", "transport"},
+    "admin": SMALL | {"broker", "config", "control", "identity", "protocols.base", "transport"},
     "__main__": None,
 }
 

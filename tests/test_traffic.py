@@ -24,6 +24,16 @@ def test_what_connections_count_is_poured_into_one_sum() -> None:
     assert counts(one) == (2, 15, 0, 0)
 
 
+def test_messages_of_bytes_that_came_before_are_poured() -> None:
+    """What a connection sends at once is worked off in slices."""
+    meter, total = Meter(), Traffic()
+    meter.bytes_in += 100
+    meter.sample(1.0, total)
+    meter.messages_in += 10
+    meter.sample(2.0, total)
+    assert counts(total) == (10, 100, 0, 0)
+
+
 def test_rates_are_between_two_samples() -> None:
     meter, total = Meter(), Traffic()
     meter.bytes_in += 100
@@ -35,3 +45,17 @@ def test_rates_are_between_two_samples() -> None:
     assert (meter.rate_in, meter.rate_out) == (50.0, 5.0)
     meter.sample(4.0, total)
     assert (meter.rate_in, meter.rate_out) == (0.0, 0.0)
+
+
+def test_the_share_of_the_loop_is_between_two_samples() -> None:
+    meter, total = Meter(), Traffic()
+    meter.seconds += 5.0
+    meter.sample(10.0, total)
+    assert (meter.share, meter.over_half_since) == (0.0, 0.0)
+    for second in (11.0, 12.0):
+        meter.seconds += 0.75
+        meter.sample(second, total)
+        assert (meter.share, meter.over_half_since) == (0.75, 10.0)
+    meter.seconds += 0.25
+    meter.sample(13.0, total)
+    assert (meter.share, meter.over_half_since) == (0.25, 0.0)

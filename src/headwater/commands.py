@@ -185,7 +185,7 @@ class Outlet(ABC):
 
     @abstractmethod
     def pause(self, why: str) -> None:
-        """Stop reading from the client until `resume` was called for every reason."""
+        """Stop reading from the client until `resume` was called for every reason (`slowing`)."""
 
     @abstractmethod
     def resume(self, why: str) -> None:

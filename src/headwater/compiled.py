@@ -49,6 +49,8 @@ MODULES = (
     "protocols/bulk.py",
     "protocols/psmb/server.py",
     "protocols/psmb/wire.py",
+    "slowing.py",
+    "timings.py",
     "traffic.py",
     "transport/ceilings.py",
     "transport/clock.py",

@@ -1,4 +1,4 @@
-"""How much went in and out: of one connection, and of all that speak the same protocol.
+"""How much went in and out, and what it cost: of one connection, and of all with its protocol.
 
 Counted per buffer and per batch, never per message, and by the connection alone. Once a second what
 it has counted is poured into the sum of its protocol.
@@ -37,12 +37,22 @@ class Traffic:
 class Meter(Traffic):
     """What one connection has counted, and how fast it grows."""
 
-    __slots__ = ("_at", "_poured", "rate_in", "rate_out")
+    __slots__ = (
+        *("_at", "_poured", "_seconds_seen"),
+        *("over_half_since", "rate_in", "rate_out", "seconds", "share"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
         #: Bytes per second between the last two samples.
         self.rate_in = self.rate_out = 0.0
+        #: Seconds of the loop that went into what the client has sent.
+        self.seconds = 0.0
+        #: The part of the loop's time between the last two samples.
+        self.share = 0.0
+        #: Since when that has been more than half; 0: it is not.
+        self.over_half_since = 0.0
+        self._seconds_seen = 0.0
         self._at = 0.0
         self._poured = Traffic()
 
@@ -52,8 +62,18 @@ class Meter(Traffic):
         if self._at:
             self.rate_in = (self.bytes_in - poured.bytes_in) / seconds
             self.rate_out = (self.bytes_out - poured.bytes_out) / seconds
+            self.share = min((self.seconds - self._seconds_seen) / seconds, 1.0)
+            if self.share <= 0.5:
+                self.over_half_since = 0.0
+            elif not self.over_half_since:
+                self.over_half_since = self._at
+        self._seconds_seen = self.seconds
         self._at = now
-        if self.bytes_in != poured.bytes_in or self.bytes_out != poured.bytes_out:
+        if (
+            self.bytes_in != poured.bytes_in
+            or self.bytes_out != poured.bytes_out
+            or self.messages_in != poured.messages_in  # of bytes that came before
+        ):
             self.pour(total)
 
     def pour(self, total: Traffic) -> None:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from headwater.admin.alerts import Alerts, Thresholds
+from headwater.admin.loop import LoopWatch
 from headwater.admin.queues import QueueHandlers
 from headwater.admin.topics import TopicHandlers
 from headwater.broker.broker import Broker
@@ -267,6 +268,7 @@ def with_fresh_alerts(
                 broker=broker,
                 connections=connections,
                 queues=queues,
+                loop=LoopWatch(broker, connections),
                 data=directory,
                 thresholds=thresholds,
             ).current()
@@ -290,6 +292,7 @@ def with_alerts(directory: Path, settings: LogSettings, thresholds: Thresholds, 
             broker=broker,
             connections=connections,
             queues=queues,
+            loop=LoopWatch(broker, connections),
             data=directory,
             thresholds=thresholds,
         )

@@ -50,6 +50,7 @@ def test_a_pattern_that_takes_too_long_is_refused_and_others_are_not(
         assert await ask(matcher, "(?i)a", "a") is True  # the first: the process has started
         assert await ask(matcher, HOSTILE, "a" * 1024) is None
         assert await ask(matcher, "(?i)b", "B") is True
+        assert (matcher.asked, matcher.refused) == (3, 1)
 
     with_matcher(check)
 

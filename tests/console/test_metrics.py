@@ -35,7 +35,9 @@ def test_metrics(broker: BrokerProcess, client: httpx.Client) -> None:
     syncs = found["headwater_log_sync_seconds"].samples
     assert any(sample.labels.get("le") == "+Inf" and sample.value > 0 for sample in syncs)
     labels = {name for each in found.values() for sample in each.samples for name in sample.labels}
-    assert labels <= {"protocol", "topic", "queue", "le", "version"}, "no label for each client"
+    assert labels <= {"protocol", "topic", "queue", "reason", "le", "version"}, (
+        "no label for each client"
+    )
 
 
 def test_health(client: httpx.Client) -> None:

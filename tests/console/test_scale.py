@@ -37,6 +37,7 @@ PAGES = [
     "connections",
     "connections?sort=-in&limit=200",
     "connections?sort=lag",
+    "connections?sort=-slowed",
     "connections?q=127.0.0.9",
     "subscriptions",
     "subscriptions?sort=-lag&limit=200",

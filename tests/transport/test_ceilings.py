@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.transport.ceilings import UNCLAIMED_BYTES, WAITING, InputCeiling, OutputCeiling
+from headwater.slowing import MEMORY
+from headwater.transport.ceilings import UNCLAIMED_BYTES, InputCeiling, OutputCeiling
 
 LARGE = UNCLAIMED_BYTES + 1
 
@@ -27,7 +28,7 @@ def test_who_finds_no_room_waits_in_the_order_of_coming() -> None:
     assert [bool(each.held) for each in (first, second, third, fourth)] == [False] * 2 + [True] * 2
     assert ceiling.waiting == 2
     ceiling.claim(second, 0)
-    assert not third.held and fourth.held == {WAITING}
+    assert not third.held and fourth.held == {MEMORY}
     ceiling.claim(fourth, 0)  # it has gone
     ceiling.claim(first, 0)
     ceiling.claim(third, 0)

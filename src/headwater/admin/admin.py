@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.admin.apps import AppHandlers
 from headwater.admin.connections import ConnectionHandlers
+from headwater.admin.loop import LoopWatch
 from headwater.admin.messages import MessageHandlers
 from headwater.admin.overview import OverviewHandlers
 from headwater.admin.pipelines import PipelineHandlers, PipelineReports
@@ -44,6 +45,7 @@ class Admin:
     ) -> None:
         self._taps = Taps(broker)
         self._sampler = RateSampler(connections.traffic, connections.sample)
+        self._loop_watch = LoopWatch(broker, connections)
         topics = TopicHandlers(broker)
         self._queues = queues = QueueHandlers(broker, queue_spec, topics)
         self._looking: asyncio.Task[None] | None = None
@@ -62,6 +64,7 @@ class Admin:
                 broker=broker,
                 connections=connections,
                 sampler=self._sampler,
+                loop=self._loop_watch,
                 topics=topics,
                 queues=queues,
                 taps=self._taps,
@@ -72,6 +75,7 @@ class Admin:
             PipelineHandlers(reports),
         )
         self._sampler.start()
+        self._loop_watch.start()
 
     def handlers(self) -> dict[str, Handler]:
         """All commands, by name."""
@@ -91,6 +95,7 @@ class Admin:
         if self._looking is not None:
             self._looking.cancel()
         self._sampler.stop()
+        self._loop_watch.stop()
         self._taps.stop()
 
 

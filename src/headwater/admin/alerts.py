@@ -9,6 +9,8 @@
     dead     queues have dead letters
     backlog  messages wait in queues that nobody consumes
     dropped  queues that nobody consumes have dropped messages
+    lag      the event loop comes late to what is due: everyone waits
+    greedy   a client takes most of the loop's time, and there is none left
 
 There is at most one of each kind. A publisher that is slowed down is none: it should be.
 """
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from headwater.admin.loop import LoopWatch
 from headwater.admin.queues import QueueHandlers
 from headwater.broker.broker import Broker
 from headwater.transport.tcp import Connections
@@ -47,6 +50,11 @@ class Thresholds:
     backlog_seconds: float = 86400.0
     #: Messages that a queue has dropped are worth an alert for so long.
     dropped_seconds: float = 86400.0
+    #: The loop lags if it comes so late to one of a hundred things that are due.
+    lag_seconds: float = 0.1
+    #: A client is greedy that has more than half of the loop for so long, while it is so busy.
+    greedy_seconds: float = 10.0
+    greedy_busy: float = 0.9
 
     def is_backlog(self, messages: int, age: float, limit: float | None) -> bool:
         """Whether so many messages wait too long for a consumer: the oldest since `age` seconds, in
@@ -75,12 +83,14 @@ class Alerts:
         broker: Broker,
         connections: Connections,
         queues: QueueHandlers,
+        loop: LoopWatch,
         data: Path,
         thresholds: Thresholds = DEFAULT,
     ) -> None:
         self._broker = broker
         self._connections = connections
         self._queues = queues
+        self._loop = loop
         self._data = data
         self._thresholds = thresholds
         self._since: dict[str, int] = {}  # by kind
@@ -124,6 +134,8 @@ class Alerts:
         yield from self._dead()
         yield from self._backlog()
         yield from self._dropped()
+        yield from self._lag()
+        yield from self._greedy()
 
     def _is_recent(self, at: float) -> bool:
         return time.time() - at < self._thresholds.gap_seconds
@@ -194,6 +206,21 @@ class Alerts:
             messages = _some(sum(dropped.values()), "message")
             late = "that nobody consumed in time, since the broker started"
             yield Alert("warning", "dropped", f"{_names(dropped)} dropped {messages} {late}")
+
+    def _lag(self) -> Iterator[Alert]:
+        if (lag := self._loop.lag_p99) >= self._thresholds.lag_seconds:
+            late = f"the event loop is late by {lag * 1000:.0f} ms (p99 of the last minute)"
+            yield Alert("warning", "lag", f"{late}; all clients wait for so long")
+
+    def _greedy(self) -> Iterator[Alert]:
+        if self._loop.busy < self._thresholds.greedy_busy:
+            return  # there is time left for everyone
+        before = self._connections.clock.time() - self._thresholds.greedy_seconds
+        for each in self._connections.open.values():
+            if 0 < each.meter.over_half_since <= before:
+                share = f"{each.meter.share:.0%} of the event loop"
+                yield Alert("warning", "greedy", f"{each} takes {share}, and none is left")
+                return
 
 
 def _names(queues: Mapping[str, Any]) -> str:

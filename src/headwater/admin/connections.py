@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from headwater.admin.loop import slowed_for
 from headwater.admin.paging import ListPage, PageBuilder, PageRequest, select
 from headwater.broker.peer import Interest, Peer
 from headwater.control import Handler
@@ -41,6 +42,8 @@ CONNECTION_KEYS: Mapping[str, Callable[[Connection], Any]] = {
     "out": lambda each: each.meter.bytes_out,
     "in_rate": lambda each: each.meter.rate_in,
     "out_rate": lambda each: each.meter.rate_out,
+    "share": lambda each: each.meter.share,
+    "slowed": lambda each: (each.slowed.share, each.slowed.seconds),
 }
 
 SUBSCRIPTION_KEYS: Mapping[str, Callable[[HeldSubscription], Any]] = {
@@ -62,6 +65,7 @@ class ConnectionHandlers:
     def handlers(self) -> dict[str, Handler]:
         return {
             "connections.list": self.page,
+            "connections.show": self.show,
             "connections.close": self.close,
             "subscriptions.list": self.subscriptions,
         }
@@ -88,11 +92,17 @@ class ConnectionHandlers:
             page = builder.page()
         return ListPage(page.items, len(known), page.next)
 
+    async def show(self, id: int) -> dict[str, Any]:
+        return _connection(self._find(id))
+
     async def close(self, id: int) -> None:
+        self._find(id).dismiss(Refusal(Code.UNAVAILABLE, "an operator closed the connection"))
+
+    def _find(self, id: int) -> Connection:
         connection = self._connections.open.get(id)
         if connection is None:
             raise Refusal(Code.NOT_FOUND, f"there is no connection {id}, or not any more")
-        connection.dismiss(Refusal(Code.UNAVAILABLE, "an operator closed the connection"))
+        return connection
 
     async def subscriptions(
         self, limit: int = 50, sort: str = "", cursor: str | None = None, q: str = ""
@@ -161,6 +171,9 @@ def _connection(connection: Connection) -> dict[str, Any]:
         "lag": lag,
         "behind": lag > 0,
         "paused": connection.paused,
+        "share": round(meter.share, 4),
+        "loop_seconds": round(meter.seconds, 6),
+        "slowed": list(slowed_for(connection.slowed)),
         "secure": connection.secure,
     }
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from headwater import __version__
 from headwater.admin.alerts import Alerts
+from headwater.admin.loop import LoopWatch
 from headwater.admin.queues import QueueHandlers
 from headwater.admin.rates import Rates, RateSampler
 from headwater.admin.taps import Taps
 from headwater.admin.topics import TopicEntry, TopicHandlers
 from headwater.broker.broker import Broker
 from headwater.control import Handler
-from headwater.log.timings import BOUNDS
 from headwater.protocols.base import ServiceCounter
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections
@@ -29,6 +29,7 @@ class OverviewHandlers:
         broker: Broker,
         connections: Connections,
         sampler: RateSampler,
+        loop: LoopWatch,
         topics: TopicHandlers,
         queues: QueueHandlers,
         taps: Taps,
@@ -40,12 +41,15 @@ class OverviewHandlers:
         self._engine = broker.engine
         self._connections = connections
         self._sampler = sampler
+        self._loop = loop
         self._topics = topics
         self._queues = queues
         self._taps = taps
         self._retention = retention
         self._counters = counters
-        self._alerts = Alerts(broker=broker, connections=connections, queues=queues, data=data)
+        self._alerts = Alerts(
+            broker=broker, connections=connections, queues=queues, loop=loop, data=data
+        )
 
     def handlers(self) -> dict[str, Handler]:
         return {"overview": self.overview, "log.show": self.log, "metrics": self.metrics}
@@ -59,6 +63,7 @@ class OverviewHandlers:
             "started": self._sampler.started,
             "uptime_seconds": time.time() - self._sampler.started / 1e6,
             "log": self._log(),
+            "loop": self._loop.overview(),
             **_flow(self._sum(), _sum_rates(rates)),
             "protocols": self._protocols(rates),
             "connections": len(self._connections.open),
@@ -91,12 +96,12 @@ class OverviewHandlers:
     async def metrics(self) -> dict[str, Any]:
         await self._queues.refresh()
         top, rest = await self._topics.top()
-        syncs = self._engine.syncs
         return {
             "version": __version__,
             "started": self._sampler.started,
             "log": self._log(),
-            "syncs": {"bounds": BOUNDS, "counts": list(syncs.counts), "seconds": syncs.seconds},
+            "syncs": self._engine.syncs.as_dict(),
+            "loop": self._loop.metrics(),
             "protocols": self._protocols(self._sampler.rates()),
             "subscriptions": self._broker.subscriptions,
             "topics": [_topic(each) for each in top],

@@ -60,8 +60,8 @@ class Broker:
         #: How many subscriptions a connection may have.
         self.most_subscriptions = subscriptions
         self.chores = Chores()
-        self._matcher = Matcher()
-        self.router: Router[Cursor] = Router(self.chores, self._matcher)
+        self.matcher = Matcher()
+        self.router: Router[Cursor] = Router(self.chores, self.matcher)
         #: Messages that retention took before someone got them.
         self.gaps = Gaps()
         self.read_errors = ReadErrors()
@@ -110,7 +110,7 @@ class Broker:
     async def stop(self) -> None:
         """Close, and end what runs beside it."""
         self.close()
-        await self._matcher.close()
+        await self.matcher.close()
 
     def join(self, outlet: Outlet) -> Peer:
         """A connection arrives."""
@@ -253,7 +253,7 @@ class Broker:
 
     def check(self, wanted: Filter) -> None:
         """Raise Refusal if nobody may subscribe with that now."""
-        if not wanted.simple and self._matcher.has_refused(wanted.text):
+        if not wanted.simple and self.matcher.has_refused(wanted.text):
             raise Refusal(Code.TOO_LARGE, TOO_COSTLY)
 
     def add(self, subscription: OwnedSubscription[Cursor]) -> None:

@@ -20,6 +20,8 @@ class Chores:
         self._loop = asyncio.get_running_loop()
         self._chores: deque[Iterator[None]] = deque()
         self._scheduled = False
+        #: How long chores were worked on.
+        self.seconds = 0.0
 
     @property
     def busy(self) -> bool:
@@ -36,7 +38,8 @@ class Chores:
 
     def _work(self) -> None:
         self._scheduled = False
-        stop = perf_counter() + CHORE_SECONDS
+        began = perf_counter()
+        stop = began + CHORE_SECONDS
         while self._chores and perf_counter() < stop:
             chore = self._chores.popleft()
             try:
@@ -47,5 +50,6 @@ class Chores:
                 logger.exception("a chore of the broker failed")
                 continue
             self._chores.append(chore)
+        self.seconds += perf_counter() - began
         if self._chores:
             self._schedule()

@@ -26,15 +26,12 @@ from headwater.commands import (
 )
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.log.engine import Receipt
+from headwater.slowing import LOG, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.queues.consumer import Consumer
     from headwater.broker.queues.queue import Queue
-
-# Why a connection is not read from.
-LOG = "the log is behind"
-OWN = "its own subscriptions are behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ class Peer(BrokerPeer):
         if self._subscriber is not None:
             self._subscriber.pump()
             if not self._subscriber.overcommitted:
-                self._outlet.resume(OWN)
+                self._outlet.resume(SUBSCRIPTIONS)
         self._unblock()
 
     def _unblock(self) -> None:
@@ -142,7 +139,9 @@ class Peer(BrokerPeer):
                 queue.resume(consumer)
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """The connection is gone. One that stood in line may say so twice."""
+        if self._left:
+            return
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
@@ -181,7 +180,7 @@ class Peer(BrokerPeer):
         if exclude is not None:
             exclude.skip(batch)
             if exclude.overcommitted:
-                self._outlet.pause(OWN)
+                self._outlet.pause(SUBSCRIPTIONS)
 
     def _without_repeats(self, command: Publish) -> list[int]:
         """Take out of a command what was accepted before. The keys of what is left."""

@@ -1,6 +1,7 @@
 """The broker's figures as Prometheus reads them.
 
-No label has more values than there are protocols, queues or 51 topics: clients are not labels.
+No label has more values than there are protocols, queues, 51 topics or reasons to slow a client:
+clients are not labels.
 """
 
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ class _Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _build(self._content)
         yield from _log(self._content)
+        yield from _loop(self._content["loop"])
+        yield from _slowed(self._content["loop"]["slowed"])
         yield from _protocols(self._content["protocols"])
         yield from _subscribers(self._content)
         yield from _topics(self._content)
@@ -51,7 +54,7 @@ def _build(content: dict[str, Any]) -> Iterator[Metric]:
 
 
 def _log(content: dict[str, Any]) -> Iterator[Metric]:
-    log, syncs = content["log"], content["syncs"]
+    log = content["log"]
     gauge = GaugeMetricFamily
     yield gauge("headwater_log_start_offset", "The first offset that is retained.", log["start"])
     yield gauge("headwater_log_watermark", "Everything before it is durable.", log["watermark"])
@@ -61,16 +64,64 @@ def _log(content: dict[str, Any]) -> Iterator[Metric]:
     yield gauge(
         "headwater_log_writable", "1 while messages are taken.", int(log["refusal"] is None)
     )
-    buckets, total = [], 0
-    for bound, count in zip([*syncs["bounds"], "+Inf"], syncs["counts"], strict=True):
-        total += count
-        buckets.append((str(bound), total))
-    yield HistogramMetricFamily(
+    yield _histogram(
         "headwater_log_sync_seconds",
         "How long it took to have messages on the disk.",
-        buckets=buckets,
-        sum_value=syncs["seconds"],
+        content["syncs"],
     )
+
+
+def _histogram(name: str, words: str, timings: dict[str, Any]) -> Metric:
+    buckets, total = [], 0
+    for bound, count in zip([*timings["bounds"], "+Inf"], timings["counts"], strict=True):
+        total += count
+        buckets.append((str(bound), total))
+    return HistogramMetricFamily(name, words, buckets=buckets, sum_value=timings["seconds"])
+
+
+def _loop(loop: dict[str, Any]) -> Iterator[Metric]:
+    gauge, counter = GaugeMetricFamily, CounterMetricFamily
+    turns, ins, outs, patterns = loop["turns"], loop["input"], loop["output"], loop["patterns"]
+    yield _histogram("headwater_turn_seconds", "How long turns of the event loop took.", turns)
+    yield counter("headwater_turns", "Turns of the event loop.", sum(turns["counts"]))
+    yield counter("headwater_turn_writes", "Writes to connections.", loop["writes"])
+    yield counter(
+        "headwater_loop_cpu_seconds", "Processor time of the event loop.", loop["cpu_seconds"]
+    )
+    yield counter(
+        "headwater_chores_seconds", "The loop's work in the background.", loop["chores_seconds"]
+    )
+    yield _histogram(
+        "headwater_loop_lag_seconds", "How late the loop came to what was due.", loop["lag"]
+    )
+    yield gauge(
+        "headwater_loop_lag_longest_seconds", "The same, in the last minute.", loop["lag_longest"]
+    )
+    yield gauge(
+        "headwater_input_claimed_bytes", "Of messages that have begun to arrive.", ins["claimed"]
+    )
+    yield gauge("headwater_input_limit_bytes", "How much may be claimed.", ins["limit"])
+    yield gauge("headwater_input_waiting", "Connections that wait for that.", ins["waiting"])
+    yield gauge(
+        "headwater_output_connections", "Connections with output that waits.", outs["connections"]
+    )
+    yield gauge("headwater_output_limit_bytes", "What may wait for all of them.", outs["limit"])
+    yield gauge("headwater_output_share_bytes", "What may wait for each of them.", outs["share"])
+    yield counter("headwater_patterns_asked", "Matches by another process.", patterns["asked"])
+    yield counter("headwater_patterns_refused", "Patterns that took too long.", patterns["refused"])
+
+
+def _slowed(reasons: list[dict[str, Any]]) -> Iterator[Metric]:
+    now = GaugeMetricFamily("headwater_slowed_connections", "Slowed now.", labels=["reason"])
+    times = CounterMetricFamily("headwater_slowed", "Slowed how often.", labels=["reason"])
+    seconds = CounterMetricFamily(
+        "headwater_slowed_seconds", "How long, of all connections.", labels=["reason"]
+    )
+    for each in reasons:
+        now.add_metric([each["reason"]], each["connections"])
+        times.add_metric([each["reason"]], each["times"])
+        seconds.add_metric([each["reason"]], each["seconds"])
+    yield from (now, times, seconds)
 
 
 def _protocols(protocols: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -65,9 +65,53 @@ class LogFigures(Model):
     refusal: str | None = Field(description="why nothing can be published now, if so")
 
 
+class SlowdownFigures(Model):
+    """Why connections are not read from for a while."""
+
+    reason: str
+    meaning: str
+    times: int
+    seconds: float
+
+
+class SlowdownOfAll(SlowdownFigures):
+    connections: int = Field(description="how many are slowed now")
+
+
+class SlowdownOfOne(SlowdownFigures):
+    share: float = Field(description="the part of the last second, from 0 to 1")
+    since: Micros | None = Field(description="null: not now")
+
+
+class LoopFigures(Model):
+    """What the broker's event loop does with its time."""
+
+    busy: float = Field(description="the part of a processor that it uses, from 0 to 1")
+    chores: float = Field(description="the part of its time that goes into work in the background")
+    turns_per_second: float
+    writes_per_second: float
+    turn_ms_p50: float = Field(description="over the last ten seconds, and so is p99")
+    turn_ms_p99: float
+    lag_ms_p99: float = Field(description="how late it comes to what is due, in the last minute")
+    lag_ms_longest: float
+    slowed: list[SlowdownOfAll]
+
+
 class ActiveAlert(Model):
     severity: Literal["warning", "critical"]
-    kind: Literal["log", "state", "disk", "gap", "reads", "slow", "dead", "backlog", "dropped"]
+    kind: Literal[
+        "log",
+        "state",
+        "disk",
+        "gap",
+        "reads",
+        "slow",
+        "dead",
+        "backlog",
+        "dropped",
+        "lag",
+        "greedy",
+    ]
     message: str
     since: Micros = Field(description="when it was first seen")
 
@@ -92,6 +136,7 @@ class Overview(Model):
     started: Micros
     uptime_seconds: float
     log: LogFigures
+    loop: LoopFigures
     into: Flow = Field(alias="in")
     out: Flow
     protocols: list[ProtocolFigures]
@@ -170,6 +215,9 @@ class ConnectionFigures(Model):
     lag: int = Field(description="offsets behind the end of the log")
     behind: bool
     paused: bool = Field(description="it is not read from now")
+    share: float = Field(description="the part of the loop in the last second, from 0 to 1")
+    loop_seconds: float = Field(description="what it has taken of the loop since it came")
+    slowed: list[SlowdownOfOne] = Field(description="the reasons that there were")
     secure: bool
 
 

@@ -2,6 +2,5 @@
 
 engine.py     what the rest of the broker needs of a log
 record.py     messages as Arrow record batches
-timings.py    how long writing and syncing take
 embedded/     the log in files of this machine
 """

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from mypy_extensions import mypyc_attr
 
 from headwater.errors import LogUnavailable
-from headwater.log.timings import Timings
 from headwater.message import Batch, Run
+from headwater.timings import Timings
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
 Wanted = Callable[[str], bool]

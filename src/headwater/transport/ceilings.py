@@ -9,9 +9,10 @@ most. There is no need to know how much is buffered, only by how many.
 
 from typing import Protocol
 
+from headwater.slowing import MEMORY
+
 # A message that is smaller claims nothing.
 UNCLAIMED_BYTES = 64 * 1024
-WAITING = "too much has begun to arrive"
 
 
 class Claimant(Protocol):
@@ -23,7 +24,7 @@ class Claimant(Protocol):
 
 class InputCeiling:
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._claims: dict[Claimant, int] = {}
         self._waiting: dict[Claimant, int] = {}  # in the order of coming
         #: How much is claimed.
@@ -37,7 +38,7 @@ class InputCeiling:
             self._waiting[who] = size
         self._serve_all()
         if who in self._waiting:
-            who.pause(WAITING)
+            who.pause(MEMORY)
 
     @property
     def waiting(self) -> int:
@@ -47,22 +48,23 @@ class InputCeiling:
     def _serve_all(self) -> None:
         while self._waiting:
             who, size = next(iter(self._waiting.items()))
-            if self.total and self.total + size > self._limit:
+            if self.total and self.total + size > self.limit:
                 return  # the next may fit, but would keep this one waiting for ever
             del self._waiting[who]
             self._claims[who] = size
             self.total += size
-            who.resume(WAITING)
+            who.resume(MEMORY)
 
 
 class OutputCeiling:
     def __init__(self, limit: int, each: int) -> None:
-        self._limit, self._each = limit, each
-        self._full = 0
+        self.limit, self._each = limit, each
+        #: How many have something buffered that is worth a notice.
+        self.full = 0
         #: How much may be buffered for one of them now.
         self.share = each
 
     def add(self, count: int) -> None:
         """So many more have something buffered that is worth a notice; or less."""
-        self._full += count
-        self.share = min(self._each, self._limit // max(self._full, 1))
+        self.full += count
+        self.share = min(self._each, self.limit // max(self.full, 1))

@@ -28,6 +28,7 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
+from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
 from headwater.transport.ceilings import InputCeiling, OutputCeiling
 from headwater.transport.clock import TICK_SECONDS, Clock
@@ -45,7 +46,6 @@ LINGER_SECONDS = 3.0
 LINGER_BYTES = 16 * 1024 * 1024
 # A client whose place another one claims has this long to show that it is there.
 CHALLENGE_SECONDS = 5.0
-ANSWERS = "its answers are not read"
 # A connection that takes more than a quarter of the loop's time has to wait for others; it may save
 # up for so long.
 SHARE = 4
@@ -59,6 +59,7 @@ class Host(Protocol):
     turn: Turn
     input_ceiling: InputCeiling
     output_ceiling: OutputCeiling
+    slowdowns: Slowdowns
     output_buffer_bytes: int
     handshake_seconds: float
     unfinished_seconds: float
@@ -88,9 +89,10 @@ class Connection(Outlet):
         self.id = 0
         #: When it was made, in microseconds since 1970.
         self.since = 0
-        self.address = ""
-        self.secure = False
+        self.address, self.secure = "", False
         self.meter = Meter()
+        #: How often and how long it was not read from, and why.
+        self.slowed = Slowdowns(host.slowdowns)
         self._closing = False
         self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why nothing is read, and no command carried out
@@ -112,8 +114,8 @@ class Connection(Outlet):
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(asyncio.Transport, transport)
-        self._outgoing.begin(transport)
+        self.transport = cast(asyncio.Transport, transport)
+        self._outgoing.begin(self.transport)
         admitted = self._host.arrived(self)
         if admitted is None:
             return
@@ -167,6 +169,7 @@ class Connection(Outlet):
         self._clock.remove(self._judge)
         self._outgoing.drop()
         self._unfinished.drop()
+        self.slowed.end_all()
         if self._admitted:
             self.peer.leave()
         self._host.left(self)
@@ -224,6 +227,7 @@ class Connection(Outlet):
             self._unfinished.moved = True
         # The time that this has taken counts `SHARE` times, so that it has to wait as often.
         self._costly_until = max(self._costly_until, began) + (now - began) * SHARE
+        self.meter.seconds += now - began
         if self._commands is not None and not self._closing:
             return bool(self._held)  # then `resume` gets it in line again
         if self._gone:
@@ -231,6 +235,7 @@ class Connection(Outlet):
             return True
         self._unfinished.claim(self.session)
         if not self._reading and not self._closing and not self._held:
+            self.slowed.end(COST)
             self._reading = True
             self.transport.resume_reading()
         return True
@@ -243,6 +248,8 @@ class Connection(Outlet):
 
     def hold_back(self) -> None:
         """It is not reached in this turn: what it sends meanwhile can stay where it is."""
+        if not self._held and not self._closing:
+            self.slowed.begin(COST)
         if self._reading and not self._gone:
             self._reading = False
             self.transport.pause_reading()
@@ -307,12 +314,15 @@ class Connection(Outlet):
     def pause(self, why: str) -> None:
         self._held.add(why)
         if not self._closing:
+            self.slowed.end(COST)
+            self.slowed.begin(why)
             self.hold_back()
 
     def resume(self, why: str) -> None:
         if why not in self._held:
             return
         self._held.remove(why)
+        self.slowed.end(why)
         if self._held or self._closing:
             return
         if self._commands is not None:
@@ -374,11 +384,10 @@ class Connection(Outlet):
         """One line of the log for what has happened to the connection."""
         if not logger.isEnabledFor(logging.DEBUG):
             return
-        protocol = self.session.protocol if self._admitted else ""
         about = {
             "event": event,
             "connection": self.id,
-            "protocol": protocol,
+            "protocol": self.session.protocol if self._admitted else "",
             "address": self.address,
             "reason": reason,
         }

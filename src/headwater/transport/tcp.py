@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from time import perf_counter
 from typing import cast
 
 from headwater.commands import BrokerPeer
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.protocols.base import Session, Terms
+from headwater.slowing import SHUTDOWN, Slowdowns
 from headwater.sockets import notice_dead_peers
 from headwater.traffic import Traffic
 from headwater.transport.ceilings import InputCeiling, OutputCeiling
@@ -24,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
 SAMPLES_PER_TURN = 500
-DRAINING = "the broker is shutting down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Connections:
         self.turn = Turn()
         self.input_ceiling = InputCeiling(bounds.input_bytes)
         self.output_ceiling = OutputCeiling(bounds.output_bytes, bounds.output_buffer_bytes)
+        #: Who was slowed and why, of all that there were.
+        self.slowdowns = Slowdowns()
+        self._sampled_at = perf_counter()
         self.open: dict[int, Connection] = {}  # by id, the newest last
         #: What went in and out, by protocol, since the broker started.
         self.traffic: dict[str, Traffic] = {name: Traffic() for name in protocols}
@@ -100,9 +104,11 @@ class Connections:
 
     def sample(self) -> Iterator[None]:
         """Take the measure of all connections, with pauses."""
-        now = self.clock.time()
+        now, at = self.clock.time(), perf_counter()
+        passed, self._sampled_at = max(at - self._sampled_at, 1e-6), at
         for number, connection in enumerate(list(self.open.values())):
             connection.meter.sample(now, self.total_of(connection))
+            connection.slowed.sample(at, passed)
             connection.look_at_unfinished(now)
             if number % SAMPLES_PER_TURN == SAMPLES_PER_TURN - 1:
                 yield
@@ -111,7 +117,7 @@ class Connections:
         """Take no more commands from anyone."""
         self.draining = True
         for connection in self.open.values():
-            connection.pause(DRAINING)
+            connection.pause(SHUTDOWN)
 
     async def dismiss(self, seconds: float) -> None:
         """Say goodbye to everyone and wait until they are gone, or the time is up."""
@@ -139,6 +145,7 @@ class Listener:
         self.turn = connections.turn
         self.input_ceiling = connections.input_ceiling
         self.output_ceiling = connections.output_ceiling
+        self.slowdowns = connections.slowdowns
         self.output_buffer_bytes = bounds.output_buffer_bytes
         self.handshake_seconds = bounds.handshake_seconds
         self.unfinished_seconds = bounds.unfinished_seconds

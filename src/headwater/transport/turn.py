@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from headwater.timings import FINE_BOUNDS, Timings
+
 logger = logging.getLogger(__name__)
 
 # So long a connection is worked for before the others have their turn.
@@ -55,18 +57,21 @@ class Turn:
         self._ending: asyncio.Handle | None = None
         #: How often something was sent to a connection.
         self.writes = 0
+        #: How long turns were, from the first that had to be sent or to wait until their end.
+        self.lengths = Timings(FINE_BOUNDS, recent=0)
+        self._began = 0.0
 
     def owe(self, sender: Flushable) -> None:
         """It has something to send at the end of the turn."""
         self._unsent.append(sender)
         if self._ending is None:
-            self._ending = self._loop.call_soon(self._end)
+            self._begin()
 
     def wait(self, connection: Participant) -> None:
         """It has something to do once the others had their turn."""
         self._waiting.append(connection)
         if self._ending is None:
-            self._ending = self._loop.call_soon(self._end)
+            self._begin()
 
     def committed(self, batches: Any) -> None:
         """The log's report is all that happens in its turn, so it ends here."""
@@ -75,12 +80,19 @@ class Turn:
     def rewound(self, end: int) -> None:
         self._send()
 
+    def _begin(self) -> None:
+        self._began = perf_counter()
+        self._ending = self._loop.call_soon(self._end)
+
     def _end(self) -> None:
-        self._ending = None
+        began, self._ending = self._began, None
         self._send()
         if self._waiting:
             self._work()
             self._send()
+        now = perf_counter()
+        self.lengths.add(now - began)
+        self._began = now  # of the next, if something is to be done in it already
 
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -103,4 +115,4 @@ class Turn:
         for connection in waiting:
             connection.hold_back()
         if waiting and self._ending is None:
-            self._ending = self._loop.call_soon(self._end)
+            self._begin()

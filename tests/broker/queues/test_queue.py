@@ -578,3 +578,21 @@ def test_a_queue_reads_old_messages_from_disk(tmp_path: Path, shared: bool) -> N
             client.consume(spec)
 
     run(tmp_path, fill, consume)
+
+
+def test_who_leaves_twice_is_counted_once(tmp_path: Path) -> None:
+    """A connection whose commands wait in line when it is closed says so twice."""
+
+    async def main() -> None:
+        async with broker_on(tmp_path) as broker:
+            stays, leaves = Client(broker), Client(broker)
+            for each in (stays, leaves):
+                each.consume(SHARED)
+            leaves.leave()
+            leaves.leave()
+            assert broker.subscriptions == 1
+            stays.publish("a", b"x")
+            await settle(broker)
+            assert [payload for _, payload, _ in stays.delivered] == [b"x"]
+
+    asyncio.run(main())

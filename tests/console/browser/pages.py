@@ -30,6 +30,7 @@ PAGES = (
     Shown("live", f"{_TOPIC}?view=live", "section[aria-label='Live messages']"),
     Shown("publish", f"{_TOPIC}?view=publish", "textarea"),
     Shown("connections", "/connections", "tbody tr"),
+    Shown("connection", "/connections", "#slowed", click="tbody a.name"),
     Shown("queues", "/queues", "tbody tr"),
     Shown("queue", f"/queues/{quote(QUEUE, safe='')}", "tbody tr"),
     Shown("subscriptions", "/subscriptions", "tbody tr"),

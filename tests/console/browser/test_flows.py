@@ -3,11 +3,16 @@
 import asyncio
 import json
 import re
+import socket
+import threading
+from contextlib import suppress
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from headwater.client import PsmbClient
+from headwater.protocols.bpsp import codec as bpsp
+from headwater.slowing import ANSWERS, REASONS
 from tests.console.browser.chromium import Watch
 from tests.console.browser.scene import (
     DASHBOARD,
@@ -216,6 +221,47 @@ def test_a_connection_is_closed_after_asking(page: Page, scene: Scene) -> None:
     # The client comes back by itself, from another port.
     expect(page.locator("tbody tr")).not_to_have_text(address)
     expect(page.get_by_role("status")).to_contain_text("Closed")
+
+
+def test_who_takes_the_loop_and_is_slowed(page: Page, scene: Scene) -> None:
+    """From the overview to the clients by their share of the loop, and to one of them."""
+    page.goto("/")
+    expect(page.get_by_role("region", name="Event loop")).to_contain_text("Longest lag")
+    page.get_by_role("link", name="Clients by share").click()
+    expect(page.get_by_role("columnheader", name="Loop")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    page.get_by_label("Search by client").fill(STATION)
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("tbody tr").get_by_role("link", name=STATION).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(STATION)
+    expect(page.get_by_text("Loop time, total")).to_be_visible()
+    expect(page.get_by_text("Never. The broker has read")).to_be_visible()
+
+
+def test_a_client_that_does_not_read_its_answers_is_slowed(
+    page: Page, scene: Scene, watch: Watch
+) -> None:
+    watch.expected.add(404)  # it is gone
+    wire = scene.broker.bpsp()
+    request = bpsp.frame(bpsp.PUB, bpsp.format_headers((("x-topic", "t"),)), b"", bpsp.ACK)
+    sending = threading.Thread(target=send_until_closed, args=(wire.socket, request * 1000))
+    sending.start()
+    page.goto(f"/connections?q=127.0.0.1:{wire.socket.getsockname()[1]}")
+    expect(page.locator("tbody tr")).to_contain_text("answers 100 %")
+    page.locator("tbody a.name").click()
+    expect(row(page, ANSWERS)).to_contain_text(REASONS[ANSWERS])
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close connection").click()
+    expect(page.get_by_text("This connection is closed")).to_be_visible()
+    sending.join()
+    wire.close()
+
+
+def send_until_closed(link: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        while True:
+            link.sendall(data)
 
 
 def test_deleting_dead_letters_asks_and_escape_says_no(page: Page, scene: Scene) -> None:

@@ -37,6 +37,14 @@ def ask(page: Page, module: str, expression: str) -> Any:
         ("it.duration(3600)", "1 h 0 min"),
         ("it.duration(90000)", "1 d 1 h"),
         ("it.duration(-1)", "0 s"),
+        ("it.share(0)", "0 %"),
+        ("it.share(0.0004)", "0 %"),
+        ("it.share(0.004)", "0.4 %"),
+        ("it.share(0.0996)", "10 %"),
+        ("it.share(1)", "100 %"),
+        ("it.span(0.012)", "12 ms"),
+        ("it.span(3.42)", "3.4 s"),
+        ("it.span(200)", "3 min"),
     ],
 )
 def test_numbers_as_people_read_them(page: Page, value: str, shown: str) -> None:

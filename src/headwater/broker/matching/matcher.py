@@ -55,6 +55,8 @@ class _Case:
 class Matcher:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        #: How many questions were asked, and how many patterns refused.
+        self.asked = self.refused = 0
         self._cases: dict[str, _Case] = {}
         self._waiting: list[_Case] = []  # a heap: the one that has cost least is the first
         self._refused: dict[str, float] = {}  # until when
@@ -63,6 +65,7 @@ class Matcher:
 
     def ask(self, pattern: str, topic: str, answer: Answer) -> None:
         """`answer` is called later, in the loop."""
+        self.asked += 1
         case = self._cases.get(pattern)
         if case is None:
             case = self._cases[pattern] = _Case(pattern, self._loop.time())
@@ -105,6 +108,7 @@ class Matcher:
             self._working = None
 
     def _refuse(self, case: _Case) -> None:
+        self.refused += 1
         logger.warning("a pattern takes too long and is refused: %.200s", case.pattern)
         if len(self._refused) >= MOST_REFUSED:
             del self._refused[next(iter(self._refused))]

@@ -41,8 +41,13 @@ async def topic(who: Viewer, broker: TheBroker, topic: TopicName) -> Any:
 )
 async def connections(who: Viewer, broker: TheBroker, listing: Listing) -> Any:
     """The newest first, or sorted by since, address, protocol, client, name, subscriptions, lag,
-    in, out, in_rate or out_rate."""
+    in, out, in_rate, out_rate, share (of the loop) or slowed."""
     return await pages.connections(broker, listing)
+
+
+@router.get("/connections/{id}", response_model=models.ConnectionFigures, tags=["connections"])
+async def connection(who: Viewer, broker: TheBroker, id: models.Offset) -> Any:
+    return await broker.recent(MOMENT, "connections.show", id=id)
 
 
 @router.delete("/connections/{id}", status_code=204, tags=["connections"])

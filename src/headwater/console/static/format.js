@@ -47,6 +47,23 @@ export const exact = (value) => (value == null ? NOTHING : PLAIN.format(value));
 
 export const milliseconds = (value) => (value == null ? NOTHING : `${value.toFixed(value < 10 ? 1 : 0)} ms`);
 
+/** A part of a whole, from 0 to 1: "0.4 %", "38 %". */
+export const share = (value) => {
+  if (value == null) return NOTHING;
+  const percent = value * 100;
+  return `${percent >= 0.05 && percent < 9.95 ? percent.toFixed(1) : Math.round(percent)} %`;
+};
+
+/** Seconds of something that is often short: "12 ms", "3.4 s", "12 min". */
+export const span = (seconds) =>
+  seconds == null
+    ? NOTHING
+    : seconds < 1
+      ? milliseconds(seconds * 1000)
+      : seconds < 60
+        ? `${seconds.toFixed(1)} s`
+        : duration(seconds);
+
 /** Seconds as the one or two units that matter: "4 s", "12 min", "3 h 20 min", "9 d". */
 export function duration(seconds) {
   if (seconds == null) return NOTHING;

@@ -7,6 +7,7 @@ import { identify, logout, mayOperate, session } from "./session.js";
 import { clear, failed, whenUnauthorized } from "./notices.js";
 import { enterTable } from "./table-view.js";
 import { View } from "./view.js";
+import { connection } from "./pages/connection.js";
 import { connections } from "./pages/connections.js";
 import { login } from "./pages/login.js";
 import { missing } from "./pages/missing.js";
@@ -25,7 +26,7 @@ const PAGES = {
   "": [overview],
   topics: [topics, topic],
   tail: [tail],
-  connections: [connections],
+  connections: [connections, connection],
   queues: [queues, queue],
   subscriptions: [subscriptions],
   pipelines: [pipelines],

@@ -45,8 +45,8 @@ from headwater.log.engine import (
     Topic,
     Wanted,
 )
-from headwater.log.timings import Timings
 from headwater.message import Batch, Run
+from headwater.timings import Timings
 
 T = TypeVar("T")
 

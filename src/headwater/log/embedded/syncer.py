@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.threads import Died, LogThread
-from headwater.log.timings import Timings
 from headwater.message import Batch
+from headwater.timings import Timings
 
 Sync = Literal["always", "interval", "os"]
 

@@ -1,4 +1,4 @@
-// Connections with their traffic and lag.
+// Connections with their traffic and lag, their share of the event loop, and who is slowed.
 
 import { h } from "../dom.js";
 import * as api from "../api.js";
@@ -15,6 +15,7 @@ export function connections(view) {
     caption: "Current connections with their traffic",
     columns: [...COLUMNS, ...(mayOperate() ? [closing(view)] : [])],
     key: (item) => item.id,
+    href: (item) => href(["connections", String(item.id)]),
     sort: "-since",
     search: "Search by client, address or protocol",
     empty,
@@ -42,11 +43,25 @@ const COLUMNS = [
   { label: "Age", sort: "since", reversed: true, numeric: true, cell: (item) => format.age(item.since) },
   { label: "Subscriptions", sort: "subscriptions", numeric: true, cell: subscriptions },
   { label: "Lag", sort: "lag", numeric: true, title: "Messages behind the end of the log", cell: lag },
+  {
+    label: "Loop",
+    sort: "share",
+    numeric: true,
+    title: "Share of the event loop’s time in the last second",
+    cell: (item) => format.share(item.share),
+  },
+  {
+    label: "Slowed",
+    sort: "slowed",
+    numeric: true,
+    title: "Part of the last second in which the broker did not read from the client",
+    cell: slowed,
+  },
 ];
 
-const called = (item) => item.name || item.client || item.address;
+export const called = (item) => item.name || item.client || item.address;
 
-const spoken = (item) =>
+export const spoken = (item) =>
   h("span", { class: "spoken" }, protocol(item.protocol), item.secure && badge("TLS", "", "Encrypted"));
 
 function client(item) {
@@ -54,7 +69,7 @@ function client(item) {
   return h(
     "div",
     { class: "two-lines" },
-    h("span", { class: "name" }, name),
+    h("a", { class: "name", href: href(["connections", String(item.id)]) }, name),
     h(
       "span",
       { class: "quiet" },
@@ -87,6 +102,19 @@ function lag(item) {
   return badge(`${format.count(item.lag)} behind`, "warning", format.exact(item.lag));
 }
 
+/** The reasons of now; what there was before is on the connection's own page. */
+function slowed(item) {
+  const current = item.slowed.filter(({ share, since }) => share > 0 || since);
+  if (!current.length) return format.number(0);
+  return h(
+    "span",
+    { class: "reasons" },
+    current.map(({ reason, share, meaning }) =>
+      badge(`${reason} ${format.share(share)}`, "warning", meaning),
+    ),
+  );
+}
+
 const closing = (view) => ({
   label: "Action",
   last: true,
@@ -103,7 +131,7 @@ const closing = (view) => ({
     ),
 });
 
-async function close(view, item) {
+export async function close(view, item) {
   const name = called(item);
   const yes = await ask({
     title: "Close this connection?",

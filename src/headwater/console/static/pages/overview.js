@@ -17,6 +17,8 @@ const REMEDIES = {
   dead: "/queues?sort=-dead",
   dropped: "/queues?sort=-waiting",
   gap: "/subscriptions?sort=-lag",
+  greedy: "/connections?sort=-share",
+  lag: "/connections?sort=-share",
   slow: "/connections?sort=-lag",
 };
 
@@ -40,6 +42,7 @@ export function overview(view) {
           tiles(data),
           data.log.end === data.log.start && !data.topics && firstSteps(),
           traffic(data, unit, chooseUnit),
+          eventLoop(data.loop),
           protocols(data),
         ]
       : h("p", { class: "loading" }, "Loading…"),
@@ -97,7 +100,7 @@ function tiles(data) {
     tile(
       "Connections",
       format.number(data.connections),
-      [format.plural(data.subscriptions, "subscription")],
+      [format.plural(data.subscriptions, "subscription"), slowed(data.loop)],
       ["connections"],
     ),
     tile("Topics", format.number(data.topics), [format.number(log.end - log.start), " messages"], ["topics"]),
@@ -115,6 +118,15 @@ function tiles(data) {
       data.dead_letters ? "attention" : "",
     ),
   );
+}
+
+/** How many clients the broker does not read from now. */
+function slowed(loop) {
+  const reasons = loop.slowed.filter(({ connections }) => connections);
+  const total = reasons.reduce((sum, { connections }) => sum + connections, 0);
+  if (!total) return null;
+  const why = reasons.map(({ connections, meaning }) => `${format.exact(connections)}: ${meaning}`);
+  return h("span", { title: why.join("\n") }, ` · ${format.count(total)} slowed`);
 }
 
 function tile(name, value, detail, link = null, kind = "") {
@@ -165,6 +177,32 @@ function traffic({ history }, unit, chooseUnit) {
     lineChart({ times: history.times, series, format: unitFormat, label: `${label}, the last 15 minutes` }),
   );
 }
+
+function eventLoop(loop) {
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "loop" },
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h2", { id: "loop" }, "Event loop"),
+      h("a", { href: href(["connections"], { sort: "-share" }) }, "Clients by share"),
+    ),
+    facts([
+      ["Busy", explained(format.share(loop.busy), "Part of a processor that the event loop uses")],
+      ["Turns", format.number(loop.turns_per_second, format.rate, " turns per second")],
+      ["Turn, p50", explained(format.milliseconds(loop.turn_ms_p50), TURN)],
+      ["Turn, p99", explained(format.milliseconds(loop.turn_ms_p99), TURN)],
+      ["Lag, p99", explained(format.milliseconds(loop.lag_ms_p99), LAG)],
+      ["Longest lag", explained(format.milliseconds(loop.lag_ms_longest), LAG)],
+    ]),
+  );
+}
+
+const TURN = "One round over all clients that have something to do, in the last 10 seconds";
+const LAG = "How late the loop came to what was due, in the last minute: all clients waited for so long";
+
+const explained = (text, title) => h("span", { class: "number", title }, text);
 
 function protocols({ protocols: list, history }) {
   return h(

@@ -314,18 +314,19 @@ def _memory(scale: Scale) -> list[Target]:
         found.append(Target(f"p99 {text}", False, 1.2, "×", p99))
         allowed = OUTPUT_BUFFER_MIB + NOISE_MIB
         found.append(Target(f"memory {text}", False, allowed, " MiB", grown))
-        case = f"p99 beside a reader of the log over Flight, {who}"
-        found.append(Target(case, False, 1.2, "×", ratio(*_reading(who))))
+        for case in (reading.PACED, reading.FLAT_OUT):
+            p99 = ratio(*_reading(who, case))
+            found.append(Target(f"p99 beside {case}, {who}", False, 1.2, "×", p99))
     for case in (empty.READY, empty.LATER):
         resident = figure(empty.NAME, case, "headwater-psmb", Metric.RSS)
         found.append(Target(f"memory of an empty broker, {case}", False, 80, " MB", resident))
     return found
 
 
-def _reading(who: str) -> tuple[Value, Value]:
+def _reading(who: str, case: str) -> tuple[Value, Value]:
     """With somebody who reads the log, and without."""
     return (
-        figure(reading.NAME, reading.BESIDE, who, Metric.P99),
+        figure(reading.NAME, case, who, Metric.P99),
         figure(reading.NAME, reading.ALONE, who, Metric.P99),
     )
 

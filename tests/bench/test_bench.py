@@ -14,7 +14,7 @@ from bench.contestants import ALL, DURABLE, FLEETS, LIVE, QUEUES, STREAMS, STREA
 from bench.figures import Figures, Metric, Row
 from bench.load.counter import Arrivals
 from bench.scale import TINY
-from bench.scenarios import all_scenarios
+from bench.scenarios import all_scenarios, reading
 from bench.targets import Book, targets
 from bench.wire import WIRES
 from bench.wire.websocket import BINARY, Frames, framed, masked, payloads_in
@@ -130,9 +130,10 @@ def test_a_publish_is_measured_with_little_and_with_much(
 
 
 @pytest.mark.bench
-def test_a_reader_over_flight_reads_beside_the_probe(rows: list[Row]) -> None:
+@pytest.mark.parametrize("case", [reading.PACED, reading.FLAT_OUT])
+def test_a_reader_over_flight_reads_beside_the_probe(rows: list[Row], case: str) -> None:
     alone = sample(rows, "reading", "nobody reads the log", "headwater-bpsp")
-    beside = sample(rows, "reading", "a reader over Flight", "headwater-bpsp")
+    beside = sample(rows, "reading", case, "headwater-bpsp")
     assert alone[Metric.P99] > 0
     assert beside[Metric.P99] > 0
     assert beside[Metric.BYTES] > 0

@@ -15,7 +15,7 @@ from bench.check.paths import PATHS, Path
 
 LIMIT = 1.15
 #: A path that seems dearer is measured so often again: what was in the way may be gone then.
-REPEATS = 4
+REPEATS = 3
 UPDATES = 3
 
 Measure = Callable[[Path], float]

@@ -41,7 +41,16 @@ def measure(path: Path, effort: Effort) -> float:
     """In a process of its own. How memory is given back and taken again depends on what lay where
     before, and with it up to a third of the cost; what is repeated must not inherit it."""
     with ProcessPoolExecutor(1, _CONTEXT) as pool:
-        return pool.submit(measure_here, path, effort).result()
+        return pool.submit(_alone, path, effort).result()
+
+
+def _alone(path: Path, effort: Effort) -> float:
+    """On one core. On two, the threads get in each other's way as often as the other core happens
+    to be free, and that is up to a quarter of the cost. Which one it is, the number of the process
+    says: a repetition may be on another."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    return measure_here(path, effort)
 
 
 def measure_here(path: Path, effort: Effort) -> float:

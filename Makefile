@@ -69,6 +69,10 @@ format: .venv/dev ## Format the code and fix what lint can fix
 bench: .venv/dev .venv/compiled ## Benchmark against nats-server, JetStream, mosquitto and redis (minutes)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-check
+bench-check: .venv/dev .venv/compiled ## Compare the cost of the hot paths with the figures that are kept (a minute)
+	@$(BIN)/python -m bench.check $(ARGS)
+
 .PHONY: bench-spark
 bench-spark: .venv/dev .venv/compiled ## Benchmark Spark on the log (minutes)
 	@$(BIN)/python -m bench.spark $(ARGS)

@@ -49,6 +49,7 @@ def chosen_scale(options: argparse.Namespace) -> Scale:
         "payload_bytes": options.payload,
         "seconds": options.seconds,
         "rounds": options.rounds,
+        "long_rounds": options.rounds,
     }
     return replace(scale, **{name: value for name, value in named.items() if value is not None})
 

@@ -63,8 +63,7 @@ class Server(ABC):
 
     def is_ready(self) -> bool:
         """Whether it accepts connections."""
-        with socket.socket() as link:
-            return link.connect_ex((HOST, next(iter(self.ports.values())))) == 0
+        return accepts(next(iter(self.ports.values())))
 
     def start(self) -> None:
         program = self.find()
@@ -192,15 +191,26 @@ class Nats(Server):
 
     def command(self, program: str) -> list[str]:
         self.ports = dict.fromkeys(("nats", "jetstream"), free_port())
+        websocket = self.ports["nats-ws"] = free_port()
         # Slow consumers keep their connection, as they do with this broker.
         text = f"""
             listen: "{HOST}:{self.ports["nats"]}"
             max_pending: 4GB
             write_deadline: "60s"
             ping_interval: "10m"
-            {self.extra.format(home=self.home)}
+            {self.extra.format(home=self.home, host=HOST, websocket=websocket)}
         """
         return [program, "-c", str(write(self.home / "nats.conf", text))]
+
+
+class NatsWebSocket(Nats):
+    """With its listener for WebSocket; without TLS, like all others here."""
+
+    kind = "nats-ws"
+    extra = 'websocket {{ listen: "{host}:{websocket}", no_tls: true }}'
+
+    def is_ready(self) -> bool:
+        return accepts(self.ports["nats-ws"])
 
 
 class JetStream(Nats):
@@ -279,6 +289,7 @@ KINDS: dict[str, type[Server]] = {
     for kind in (
         Headwater,
         Nats,
+        NatsWebSocket,
         JetStream,
         JetStreamSynced,
         Mosquitto,
@@ -309,6 +320,11 @@ class Yard:
         finally:
             server.stop()
             shutil.rmtree(home, ignore_errors=True)
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as link:
+        return link.connect_ex((HOST, port)) == 0
 
 
 def free_port() -> int:

@@ -27,6 +27,7 @@ ALL: dict[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
         Contestant("nats", "nats", "nats", "nats"),
+        Contestant("nats-ws", "nats-ws", "nats-ws", "nats"),
         Contestant("jetstream", "jetstream", "jetstream", "jetstream"),
         Contestant("jetstream-fsync", "jetstream-fsync", "jetstream", "jetstream"),
         Contestant("mosquitto", "mosquitto", "mqtt", "mosquitto"),
@@ -42,12 +43,12 @@ FAMILIES = tuple(dict.fromkeys(contestant.family for contestant in ALL.values())
 # Brokers that hand a message on without keeping it, next to this one, which always keeps it.
 LIVE = ("nats", "mosquitto", "redis", "headwater-psmb", "headwater-bpsp")
 
-# Many publishers at once. A delivery of Prism or BMTP has no fixed size, and comes from a queue.
-FLEETS = (*LIVE, "headwater-crystal")
+# Many publishers at once. What Prism delivers comes from a queue, and has to be acknowledged.
+FLEETS = (*LIVE, "headwater-bmtp", "headwater-crystal")
 
 # The same for streams to several subscribers at once, and to one. A message of a Prism queue goes
-# to one consumer, so there is no fan-out.
-STREAMS = (*LIVE, "headwater-bmtp", "headwater-crystal")
+# to one consumer, so there is no fan-out. `nats-ws` is for those who speak WebSocket, too.
+STREAMS = (*LIVE, "nats-ws", "headwater-bmtp", "headwater-crystal")
 STREAMS_TO_ONE = (*STREAMS, "headwater-prism")
 
 # What stands behind an acknowledgement differs; the names in the table say it.

@@ -15,6 +15,8 @@ class Metric(Enum):
     PEAK = "peak MiB"
     P50 = "p50 µs"
     P99 = "p99 µs"
+    BYTES = "MB/s"
+    RSS = "MB resident"
     CORE = "% of a core"
     PER_CONNECTION = "KiB per connection"
     GROWTH = "MiB of growth"

@@ -32,6 +32,9 @@ HEADINGS = (
     "other",
 )
 _OTHERS = (
+    Metric.BYTES,
+    Metric.CORE,
+    Metric.RSS,
     Metric.PER_CONNECTION,
     Metric.GROWTH,
     Metric.READY,

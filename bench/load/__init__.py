@@ -1,5 +1,5 @@
 """What the load processes do. Importing it all lets them start without importing anything."""
 
-from bench.load import acked, bulk, consume, hold, pairs
+from bench.load import acked, bulk, consume, hold, pairs, steady
 
-__all__ = ["acked", "bulk", "consume", "hold", "pairs"]
+__all__ = ["acked", "bulk", "consume", "hold", "pairs", "steady"]

@@ -4,7 +4,7 @@ import select
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.crew import Stages
 from bench.load.counter import Counter
@@ -13,6 +13,8 @@ from bench.wire import WIRES, Aim, Burst, connect
 
 # Messages per write in a window. PSMB and Prism ask once per burst, the others per message.
 BURST = 256
+# Of a window, so many parts: the next is sent when one is acknowledged, not when all are.
+BURSTS = 5
 FILLED = 50  # messages per write where it is the number of them that counts
 FILL_SECONDS = 300.0
 
@@ -21,7 +23,7 @@ def window(aim: Aim, size: int, seconds: float) -> Stages:
     """One publisher with up to `size` messages unacknowledged, or what the protocol allows."""
     wire = WIRES[aim.wire]
     size = min(size, wire.most_unacked)
-    per_burst = min(BURST, size)
+    per_burst = min(BURST, size // BURSTS)
     link, counter, bursts = _prepare(aim, size, per_burst)
     yield "ready"
     return _pump(link, counter, bursts, size // per_burst, seconds)
@@ -89,9 +91,14 @@ class _Publisher:
         self.link.send(self.burst.data)
 
 
-def each(aim: Aim, first: int, count: int, seconds: float) -> Stages:
+def each(aim: Aim, first: int, count: int, seconds: float, own_topics: bool) -> Stages:
     """Many publishers, each of which waits for its acknowledgement before it sends again."""
-    publishers = {p.link.fileno(): p for p in (_open(aim, first + i) for i in range(count))}
+    join = WIRES[aim.wire].join
+    aims = {
+        i: replace(aim, topic=join(aim.topic, f"{i:03d}")) if own_topics else aim
+        for i in range(first, first + count)
+    }
+    publishers = {p.link.fileno(): p for p in (_open(one, i) for i, one in aims.items())}
     yield "ready"
     waiting, taken, started = set(publishers), list[int](), time.monotonic_ns()
     stop = started + int(seconds * 1e9)

@@ -18,7 +18,7 @@ from bench.wire.base import END
 
 CHUNK_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
-WARM_UP = 32
+LARGE_BYTES = 64 * 1024
 _CARRY = 32  # longer than the mark with any protocol's tail
 
 
@@ -31,17 +31,25 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Bytes per subscriber, the size of a frame, and when the last byte of all came."""
+    """Bytes per subscriber, the size of a frame, how many messages came before, and when the last
+    byte of all came."""
 
     sizes: tuple[int, ...]
     frame: int
+    before: int
     finished: int
 
 
 def topics(aim: Aim) -> list[str]:
     if aim.spread == 1:
         return [aim.topic]
-    return [f"{aim.topic}/{i:06d}/v" for i in range(aim.spread)]
+    join = WIRES[aim.wire].join
+    return [join(aim.topic, f"{i:06d}", "v") for i in range(aim.spread)]
+
+
+def warm_ups(payload_bytes: int) -> int:
+    """How many messages are compared: of large ones a few, they are as many bytes."""
+    return 32 if payload_bytes < LARGE_BYTES else 4
 
 
 def chunk(aim: Aim) -> tuple[bytes, int]:
@@ -72,7 +80,8 @@ def publish(aim: Aim, seconds: float) -> Stages:
             _read_answers(link, answers)
     link.sendall(last)
     published = Published(messages + 1, started, time.monotonic_ns())
-    while wire.always_answers and answers.acks < WARM_UP + published.messages:
+    answered = warm_ups(aim.payload_bytes) + published.messages
+    while wire.always_answers and answers.acks < answered:
         answers.feed(link.recv(READ_BYTES))
     yield published
     return None
@@ -106,16 +115,21 @@ def publish_paced(aim: Aim, seconds: float, bytes_per_second: int) -> Stages:
 
 def warm_up(aim: Aim) -> bytes:
     wire, first = WIRES[aim.wire], topics(aim)[0]
-    bodies = wire.payloads(WARM_UP, aim.payload_bytes, seed=3)
+    bodies = wire.payloads(warm_ups(aim.payload_bytes), aim.payload_bytes, seed=3)
     return b"".join(wire.publish(first, body) for body in bodies)
 
 
 def check_warm_up(aim: Aim, link: socket.socket) -> int:
     """Compare what arrives with what was sent; returns the size of a frame."""
-    wire = WIRES[aim.wire]
-    want = wire.payloads(WARM_UP, aim.payload_bytes, seed=3)
+    return WIRES[aim.wire].frame(read_warm_up(aim, link), warm_ups(aim.payload_bytes))
+
+
+def read_warm_up(aim: Aim, link: socket.socket) -> int:
+    """Compare what arrives with what was sent; returns how many bytes it was."""
+    wire, count = WIRES[aim.wire], warm_ups(aim.payload_bytes)
+    want = wire.payloads(count, aim.payload_bytes, seed=3)
     data, got, used = b"", list[bytes](), 0
-    while len(got) < WARM_UP:
+    while len(got) < count:
         part = link.recv(READ_BYTES)
         if not part:
             raise ConnectionError("the broker closed a subscriber's connection")
@@ -123,9 +137,11 @@ def check_warm_up(aim: Aim, link: socket.socket) -> int:
         got, used = wire.deliveries(data)
     if got != want or used != len(data):
         raise ConnectionError(f"the warm-up arrived altered: {data[:200]!r}")
+    content = wire.content()
+    size = len(data) if content is None else content.feed(memoryview(data))
     if wire.keepalive:
-        data = data.replace(wire.keepalive, b"")
-    return wire.frame(len(data), WARM_UP)
+        size -= len(wire.keepalive) * data.count(wire.keepalive)
+    return size
 
 
 def subscribe(aim: Aim, count: int) -> Stages:
@@ -140,20 +156,21 @@ def subscribe(aim: Aim, count: int) -> Stages:
         raise ConnectionError(f"frames of different sizes: {frames}")
     yield "warm"
     (frame,) = frames
-    sizes = [_read_one(links[0], wire, frame)] if count == 1 else _read_all(links, wire)
-    return Received(tuple(sizes), frame, time.monotonic_ns())
+    before = warm_ups(aim.payload_bytes)
+    sizes = [_read_one(links[0], wire, frame, before)] if count == 1 else _read_all(links, wire)
+    return Received(tuple(sizes), frame, before, time.monotonic_ns())
 
 
-def _read_one(link: socket.socket, wire: Wire, frame: int) -> int:
+def _read_one(link: socket.socket, wire: Wire, frame: int, before: int) -> int:
     """One subscriber needs no selector, and may acknowledge what it gets."""
     mark, buffer = END + wire.tail, memoryview(bytearray(READ_BYTES))
-    size, carry = 0, b""
-    warm_up_size, acknowledged = wire.size(frame, 0, WARM_UP), 0
+    size, carry, content = 0, b"", wire.content()
+    warm_up_size, acknowledged = wire.size(frame, 0, before), 0
     while not carry.endswith(mark):
         got = link.recv_into(buffer)
         if not got:
             raise ConnectionError("the broker closed a subscriber's connection")
-        size += got
+        size += got if content is None else content.feed(buffer[:got])
         carry = _ending(carry, buffer, got)
         if wire.must_acknowledge:
             whole = wire.whole(frame, warm_up_size + size)
@@ -165,6 +182,7 @@ def _read_one(link: socket.socket, wire: Wire, frame: int) -> int:
 def _read_all(links: list[socket.socket], wire: Wire) -> list[int]:
     mark, buffer = END + wire.tail, memoryview(bytearray(READ_BYTES))
     sizes, carries = [0] * len(links), [b""] * len(links)
+    contents = [wire.content() for _ in links]
     numbers = {link.fileno(): i for i, link in enumerate(links)}
     with select.epoll() as poll:
         for number in numbers:
@@ -178,7 +196,8 @@ def _read_all(links: list[socket.socket], wire: Wire) -> list[int]:
                 got = links[i].recv_into(buffer)
                 if not got:
                     raise ConnectionError("the broker closed a subscriber's connection")
-                sizes[i] += got
+                content = contents[i]
+                sizes[i] += got if content is None else content.feed(buffer[:got])
                 carries[i] = _ending(carries[i], buffer, got)
                 if carries[i].endswith(mark):
                     poll.unregister(number)
@@ -195,7 +214,7 @@ def _ending(carry: bytes, buffer: memoryview, got: int) -> bytes:
 
 def verify(published: Published, received: Received, wire: Wire) -> None:
     """Every subscriber got every message, to the byte."""
-    want = wire.size(received.frame, WARM_UP, published.messages)
+    want = wire.size(received.frame, received.before, published.messages)
     for size in received.sizes:
         extra = size - want
         # A broker may have added a keep-alive or two of its own.

@@ -1,4 +1,4 @@
-"""Counting acknowledgements."""
+"""Counting acknowledgements, and deliveries where each counts."""
 
 import socket
 from dataclasses import dataclass
@@ -31,3 +31,26 @@ class Counter:
     @property
     def acks(self) -> int:
         return self.units // self.size
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Deliveries to one connection, by size or by mark. A keep-alive in between leaves a few bytes
+    of credit, never a whole frame."""
+
+    wire: Wire
+    frame: int
+    credit: int = 0
+    cut: bytes = b""
+
+    def feed(self, data: bytes) -> int:
+        """How many deliveries are whole with this."""
+        if not data:
+            raise ConnectionError("the broker closed a subscriber's connection")
+        mark = self.wire.delivery_mark
+        if not mark:
+            found, self.credit = divmod(self.credit + len(data), self.frame)
+            return found
+        joined = self.cut + data
+        self.cut = joined[-(len(mark) - 1) :]  # a mark may have come in two reads
+        return joined.count(mark)

@@ -1,5 +1,5 @@
 """Connections that are held and do nothing: idle ones, one that never reads, one that has
-subscribed to very much."""
+subscribed to very much, and those that leave queues behind."""
 
 import select
 import socket
@@ -10,6 +10,9 @@ from bench.crew import Stages
 from bench.load.bulk import check_warm_up
 from bench.wire import WIRES, Aim, Wire, connect
 from bench.wire.bpsp import Bpsp
+from bench.wire.websocket import ask
+
+QUEUES_AT_ONCE = 1000
 
 
 def idle(aim: Aim, first: int, count: int, settle_seconds: float) -> Stages:
@@ -72,3 +75,17 @@ def near_miss(topic: str, i: int) -> str:
     """Beside `topic/000000/v`: shares its levels, so that matching has to walk past it."""
     place = f"{topic}/{i // 4:06d}"
     return (f"{place}/x", f"{place}/+/y", f"{place}/v/*", f"{topic}/+/n{i}")[i % 4]
+
+
+def queues(aim: Aim, count: int) -> Stages:
+    """Queues beside the published topics, which take none of the messages. Whoever asks for a queue
+    makes it; it stays when they go."""
+    wire = WIRES[aim.wire]
+    for start in range(0, count, QUEUES_AT_ONCE):
+        with connect(aim.address) as link:
+            wire.open_publisher(link, aim.topic)
+            numbers = range(start, min(start + QUEUES_AT_ONCE, count))
+            link.sendall(b"".join(wire.consume(f"{aim.topic}/{i:06d}/x") for i in numbers))
+            ask(link)
+    yield "made"
+    return None

@@ -10,8 +10,11 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from bench.crew import Stages
-from bench.load.bulk import check_warm_up, topics, warm_up
+from bench.load.bulk import read_warm_up, topics, warm_up, warm_ups
+from bench.load.counter import Arrivals
 from bench.wire import WIRES, Aim, Wire, connect
+
+WARM_BURSTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,9 @@ def open_pair(aim: Aim) -> Pair:
     wire.open_subscriber(subscriber, aim.filter or aim.topic)
     wire.open_publisher(publisher, aim.topic)
     publisher.sendall(warm_up(aim))
-    frame = check_warm_up(aim, subscriber)
+    size = read_warm_up(aim, subscriber)
+    # Where deliveries have a mark, their size depends on what others have published.
+    frame = 0 if wire.delivery_mark else wire.frame(size, warm_ups(aim.payload_bytes))
     message = wire.publish(topics(aim)[0], wire.payloads(1, aim.payload_bytes)[0])
     return Pair(publisher, subscriber, message, frame)
 
@@ -62,18 +67,41 @@ def ping(aim: Aim, rounds: int) -> Stages:
     return Looped(rounds, started, time.monotonic_ns(), tuple(taken))
 
 
-def _receive_frame(pair: Pair, wire: Wire) -> None:
-    missing = pair.frame
+def lockstep(aim: Aim, width: int, seconds: float) -> Stages:
+    """Some messages at a time, each to another topic: the next go out when all have come back.
+
+    Every topic has had messages before: the first passes are not measured."""
+    wire, pair, names = WIRES[aim.wire], open_pair(aim), topics(aim)
+    bodies = wire.payloads(width, aim.payload_bytes)
+    bursts = [
+        b"".join(map(wire.publish, names[start : start + width], bodies))
+        for start in range(0, len(names), width)
+    ]
+    for burst in bursts * max(1, WARM_BURSTS // len(bursts)):
+        pair.publisher.send(burst)
+        _receive_frame(pair, wire, width)
+    yield "ready"
+    count, started = 0, time.monotonic_ns()
+    stop = started + int(seconds * 1e9)
+    while time.monotonic_ns() < stop:
+        pair.publisher.send(bursts[count % len(bursts)])
+        _receive_frame(pair, wire, width)
+        count += 1
+    return Looped(count * width, started, time.monotonic_ns(), ())
+
+
+def _receive_frame(pair: Pair, wire: Wire, count: int = 1) -> None:
+    missing = wanted = pair.frame * count
     while missing > 0:
         data = pair.subscriber.recv(65536)
         if not data:
             raise ConnectionError("the broker closed a subscriber's connection")
-        if len(data) != pair.frame and wire.keepalive and wire.keepalive in data:
+        if len(data) != wanted and wire.keepalive and wire.keepalive in data:
             pair.subscriber.send(wire.keepalive_answer)
             missing += len(wire.keepalive)
         missing -= len(data)
     if missing:
-        raise ConnectionError(f"{-missing} bytes more than one delivery")
+        raise ConnectionError(f"{-missing} bytes more than there should be")
 
 
 def closed_loop(aim: Aim, first: int, count: int, seconds: float) -> Stages:
@@ -81,7 +109,7 @@ def closed_loop(aim: Aim, first: int, count: int, seconds: float) -> Stages:
     aims = [replace(aim, topic=f"{aim.topic}/{i:03d}") for i in range(first, first + count)]
     pairs = [open_pair(each) for each in aims]
     yield "ready"
-    return _Loop(pairs).run(seconds)
+    return _Loop(WIRES[aim.wire], pairs).run(seconds)
 
 
 def shared_loop(aim: Aim, count: int, seconds: float) -> Stages:
@@ -93,7 +121,7 @@ def shared_loop(aim: Aim, count: int, seconds: float) -> Stages:
         publishers.append(connect(aim.address))
         wire.open_publisher(publishers[-1], aim.topic)
     yield "ready"
-    started, taken, received, rest = time.monotonic_ns(), list[int](), 0, 0
+    arrivals, taken, started = Arrivals(wire, pair.frame), list[int](), time.monotonic_ns()
     stop = started + int(seconds * 1e9)
     under_way: deque[tuple[int, socket.socket]] = deque()
     for publisher in publishers:
@@ -101,11 +129,7 @@ def shared_loop(aim: Aim, count: int, seconds: float) -> Stages:
         publisher.send(pair.message)
     pair.subscriber.settimeout(20.0)
     while under_way:
-        data = pair.subscriber.recv(262144)
-        if not data:
-            raise ConnectionError("the broker closed a subscriber's connection")
-        rest += len(data)
-        received, rest = rest // pair.frame, rest % pair.frame
+        received = arrivals.feed(pair.subscriber.recv(262144))
         now = time.monotonic_ns()
         for _ in range(min(received, len(under_way))):
             since, publisher = under_way.popleft()
@@ -117,11 +141,13 @@ def shared_loop(aim: Aim, count: int, seconds: float) -> Stages:
 
 
 class _Loop:
-    """The bookkeeping of `closed_loop`: who waits since when, and for how many bytes."""
+    """The bookkeeping of `closed_loop`: who waits since when."""
 
-    def __init__(self, pairs: list[Pair]) -> None:
+    def __init__(self, wire: Wire, pairs: list[Pair]) -> None:
         self._by_number = {pair.subscriber.fileno(): pair for pair in pairs}
-        self._missing = dict.fromkeys(self._by_number, 0)
+        self._arrivals = {
+            number: Arrivals(wire, pair.frame) for number, pair in self._by_number.items()
+        }
         self._sent: dict[int, int] = {}
         self._taken: list[int] = []
 
@@ -142,17 +168,12 @@ class _Loop:
 
     def _send(self, number: int) -> None:
         pair = self._by_number[number]
-        self._missing[number] += pair.frame
         self._sent[number] = time.monotonic_ns()
         pair.publisher.send(pair.message)
 
     def _receive(self, number: int, stop: int) -> None:
         data = self._by_number[number].subscriber.recv(65536)
-        if not data:
-            raise ConnectionError("the broker closed a subscriber's connection")
-        self._missing[number] -= len(data)
-        # A keep-alive leaves a few bytes of credit, never a whole frame.
-        if self._missing[number] > 0 or number not in self._sent:
+        if not self._arrivals[number].feed(data) or number not in self._sent:
             return
         now = time.monotonic_ns()
         self._taken.append(now - self._sent.pop(number))

@@ -35,7 +35,7 @@ def scenarios(scale: Scale) -> list[Scenario]:
             f"{count:,} publishers, one message at a time{where}",
             FLEETS,
             partial(measure, scale=scale, count=count),
-            scale.rounds,
+            scale.long_rounds,
         )
         for count in scale.fleets
         for where, measure in (("", measure_own), (", one topic", measure_shared))

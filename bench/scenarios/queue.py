@@ -41,7 +41,7 @@ def reopened(count: int) -> str:
 def scenarios(scale: Scale) -> list[Scenario]:
     runs = (("waiting messages", measure_waiting), ("lost consumers", measure_lost))
     return [
-        Scenario(NAME, f"queues, {what}", QUEUES, partial(measure, scale=scale), scale.rounds)
+        Scenario(NAME, f"queues, {what}", QUEUES, partial(measure, scale=scale), scale.long_rounds)
         for what, measure in runs
     ]
 

@@ -35,7 +35,7 @@ _WHO = ("nats", "mosquitto", "headwater-psmb", "headwater-bpsp")
 
 def scenarios(scale: Scale) -> list[Scenario]:
     measured = partial(measure, scale=scale)
-    return [Scenario(NAME, "a subscriber that never reads", _WHO, measured, scale.rounds)]
+    return [Scenario(NAME, "a subscriber that never reads", _WHO, measured, scale.long_rounds)]
 
 
 def measure(yard: Yard, contestant: Contestant, scale: Scale) -> Findings:

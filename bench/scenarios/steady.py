@@ -22,7 +22,7 @@ def case(count: int) -> str:
 
 def scenarios(scale: Scale) -> list[Scenario]:
     title = f"{scale.devices:,} connections, a message a second each"
-    return [Scenario(NAME, title, _WHO, partial(measure, scale=scale), scale.rounds)]
+    return [Scenario(NAME, title, _WHO, partial(measure, scale=scale), scale.long_rounds)]
 
 
 def measure(yard: Yard, contestant: Contestant, scale: Scale) -> Findings:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from bench.wire.base import Aim, Burst, Wire, connect
 from bench.wire.mqtt import Mqtt
 from bench.wire.nats import JetStream, Nats
+from bench.wire.nats_websocket import NatsWebSocket
 from bench.wire.redis import Redis
 from headwater.registry import REGISTRY
 
@@ -20,7 +21,7 @@ def _ours() -> Iterator[Wire]:
             yield import_module(f"bench.wire.{name}").WIRE
 
 
-_PEERS = (Nats(), JetStream(), Mqtt(), Redis())
+_PEERS = (Nats(), NatsWebSocket(), JetStream(), Mqtt(), Redis())
 _OURS = tuple(_ours())
 #: The protocols of this broker that are measured.
 OURS = tuple(wire.name for wire in _OURS)

@@ -6,6 +6,8 @@ apart for the warm-up. In the measurement itself only sizes and marks are used:
     frame size   learned in the warm-up; a delivery of the same topic always has the same size, or
                  one that follows from its number (`Numbered`)
     tail         the bytes that follow a payload, so that the last message can be recognised
+    mark         bytes that occur once in every delivery, where its size cannot be known
+    content      what is left of the bytes that arrive, where frames hold any number of deliveries
     keepalive    what a broker may send in between on its own, so that it is not taken for loss
     ack mark     a byte that occurs once in every acknowledgement; none: they all have one size
 """
@@ -51,10 +53,20 @@ class Burst:
     acks: int
 
 
+class Content(ABC):
+    """Takes the frames off what one connection receives, however the reads have cut it."""
+
+    @abstractmethod
+    def feed(self, data: memoryview) -> int:
+        """How many bytes of it are not of a frame's head."""
+
+
 class Wire(ABC):
     name: ClassVar[str]
     separator: ClassVar[str] = "/"  # of the levels of a topic
+    any_level: ClassVar[str] = "+"  # in what is subscribed to: one level, whatever it is
     tail: ClassVar[bytes] = b""
+    delivery_mark: ClassVar[bytes] = b""
     keepalive: ClassVar[bytes] = b""
     keepalive_answer: ClassVar[bytes] = b""
     ack_mark: ClassVar[bytes] = b""
@@ -82,11 +94,18 @@ class Wire(ABC):
 
     def wildcard(self, topic: str) -> str:
         """What to subscribe to for all topics one level below this one."""
-        return f"{topic}{self.separator}+"
+        return self.join(topic, self.any_level)
 
-    def prepare_acked(self, link: socket.socket, topic: str) -> None:
-        """Set up what keeps the messages, on a connection of its own. Most need no more."""
-        self.open_publisher(link, topic)
+    def join(self, *levels: str) -> str:
+        return self.separator.join(levels)
+
+    def content(self) -> Content | None:
+        """None: every frame is a delivery, and its size counts as it is."""
+        return None
+
+    def prepare_acked(self, link: socket.socket, topic: str) -> None:  # noqa: B027
+        """Set up what keeps the messages of a topic, which may be a wildcard, on a connection of
+        its own. Most have nothing to set up."""
 
     def open_acked(self, link: socket.socket, topic: str, index: int) -> None:
         """Make a fresh connection ready for `acked`; `index` tells connections apart."""

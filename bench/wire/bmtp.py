@@ -23,6 +23,7 @@ class Bmtp(Numbered):
     name: ClassVar[str] = "bmtp"
     text: ClassVar[bool] = True
     tail: ClassVar[bytes] = b'"}'
+    delivery_mark: ClassVar[bytes] = tail  # no payload has a quotation mark
     most_unacked: ClassVar[int] = STREAMS
     first_number: ClassVar[int] = 0  # the msg_id of the first message in the log
 

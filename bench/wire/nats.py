@@ -9,28 +9,26 @@ from bench.wire.base import Burst, Wire, receive_until
 STREAM = "BENCH"
 
 _OPTIONS = {"verbose": False, "pedantic": False, "lang": "bench", "version": "1", "protocol": 1}
-_CONNECT = b"CONNECT %b\r\nPING\r\n" % json.dumps(_OPTIONS).encode()
+CONNECT = b"CONNECT %b\r\nPING\r\n" % json.dumps(_OPTIONS).encode()
 
 
 class Nats(Wire):
     name: ClassVar[str] = "nats"
     separator: ClassVar[str] = "."
+    any_level: ClassVar[str] = "*"
     tail: ClassVar[bytes] = b"\r\n"
     keepalive: ClassVar[bytes] = b"PING\r\n"  # at once after CONNECT, and then at intervals
     keepalive_answer: ClassVar[bytes] = b"PONG\r\n"
 
     def open_publisher(self, link: socket.socket, topic: str) -> None:
         receive_until(link, b"\r\n")  # INFO
-        link.sendall(_CONNECT)
+        link.sendall(CONNECT)
         receive_until(link, b"PONG\r\n")
 
     def open_subscriber(self, link: socket.socket, topic: str) -> None:
         self.open_publisher(link, topic)
         link.sendall(b"SUB %b 1\r\nPING\r\n" % topic.encode())
         receive_until(link, b"PONG\r\n")
-
-    def wildcard(self, topic: str) -> str:
-        return f"{topic}.*"
 
     def publish(self, topic: str, payload: bytes) -> bytes:
         return b"PUB %b %d\r\n%b\r\n" % (topic.encode(), len(payload), payload)

@@ -13,6 +13,7 @@ _LENGTH = struct.Struct(">Q")
 
 class Psmb(Wire):
     name: ClassVar[str] = "psmb"
+    any_level: ClassVar[str] = "[^/]+"  # patterns are regular expressions
     keepalive: ClassVar[bytes] = b"NOP"
     keepalive_answer: ClassVar[bytes] = b"NIL"
 
@@ -25,9 +26,6 @@ class Psmb(Wire):
         _hello(link)
         link.sendall(b"SUB\0\0\0\0" + topic.encode() + b"\0")
         expect(link, b"OK\0")
-
-    def wildcard(self, topic: str) -> str:
-        return f"{topic}/[^/]+"
 
     def publish(self, topic: str, payload: bytes) -> bytes:
         return b"MSG" + _LENGTH.pack(len(payload)) + payload

@@ -6,10 +6,11 @@ in bulk; a broker has the same work with it as with any other key.
 
 import socket
 
-from bench.wire.base import expect, receive_until
+from bench.wire.base import Content, expect, receive_until
 
 TEXT, BINARY, PING, PONG = 0x1, 0x2, 0x9, 0xA
 _FIN, _MASK = 0x80, 0x80
+_MOST_HEAD = 10  # bytes, without a key
 _KEY = bytes(4)
 
 # The key of RFC 6455, 1.3: nothing depends on it but the answer.
@@ -59,6 +60,38 @@ def payloads_in(data: bytes) -> tuple[list[bytes], int]:
         found.append(data[start : start + size])
         position = start + size
     return found, position
+
+
+class Frames(Content):
+    """What the frames of a broker hold, where one frame may hold any number of deliveries."""
+
+    def __init__(self) -> None:
+        self._head = b""  # of the next frame, as far as it has arrived
+        self._missing = 0  # bytes of the frame that has begun
+
+    def feed(self, data: memoryview) -> int:
+        found = position = 0
+        while position < len(data):
+            if not self._missing:
+                position += self._feed_head(data, position)
+                continue
+            part = min(self._missing, len(data) - position)
+            self._missing -= part
+            found, position = found + part, position + part
+        return found
+
+    def _feed_head(self, data: memoryview, position: int) -> int:
+        """How many bytes were taken: those that are missing for a head, or all there are."""
+        before = len(self._head)
+        head = self._head + bytes(data[position : position + _MOST_HEAD])
+        if len(head) >= 2:
+            digits = {126: 2, 127: 8}.get(head[1], 0)
+            if len(head) >= 2 + digits:
+                size = head[2 : 2 + digits] if digits else head[1:2]
+                self._head, self._missing = b"", int.from_bytes(size, "big")
+                return 2 + digits - before
+        self._head = head
+        return len(head) - before
 
 
 def _size(size: int, mask: int) -> bytes:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater import arrow_compute as pc
 from headwater import topics
 from headwater.admin.taps import Row, Taps
 from headwater.admin.uploads import Uploads

@@ -4,6 +4,7 @@ Rules that hold here:
 
 - An error is one line that says what is wrong. HEADWATER_DEBUG=1 shows its traceback.
 - `headwater --help` is quick: a slow import is made by the command that needs it.
+- The broker is small: what it does not need is kept out before anything can import it.
 """
 
 import os
@@ -11,12 +12,16 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from headwater import without
 from headwater.cli import streams
 from headwater.errors import HeadwaterError
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if list(words[:1]) == ["serve"]:
+        without.keep_out(without.BROKERS)
     try:
         # Here, because commands know the installed protocols, and one of these may be broken.
         from headwater.cli.commands import app

@@ -8,7 +8,6 @@ import typer
 
 from headwater import logging_setup as logs
 from headwater.cli import common
-from headwater.without_pandas import keep_pandas_out
 
 if TYPE_CHECKING:
     from headwater.server.server import Server
@@ -30,7 +29,6 @@ def serve(
     ] = LogFormat.text,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C."""
-    keep_pandas_out()
     from headwater.server import server
 
     loaded = common.load_config(config, {"data": data})

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater import arrow_compute as pc
 from headwater import topics
 from headwater.errors import Code, Refusal
 from headwater.flight.requests import HEADERS, WRITE_SCHEMA

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater import arrow_compute as pc
 from headwater.broker.broker import Broker
 from headwater.broker.delays import FROM
 from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal

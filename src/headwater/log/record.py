@@ -26,8 +26,8 @@ from struct import pack
 from typing import Any, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater import arrow_compute as pc
 from headwater.errors import LogError
 from headwater.log import small
 from headwater.message import Batch, Headers, Packed, Run

@@ -16,7 +16,7 @@ PROTOCOL = Protocol(
     port=33927,
     colour="#cf5b7f",
     settings=CrystalSettings,
-    service="headwater.protocols.crystal.server:CrystalService",
+    service="headwater.protocols.crystal.service:CrystalService",
     client="headwater.protocols.crystal.asyncio_client:CrystalClient",
     recognise=partial(begins, magic=b"GET"),
     demo="headwater.demo.parts:Game",

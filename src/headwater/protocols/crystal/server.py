@@ -6,8 +6,6 @@ does not end a connection for what is in a message: what makes no sense is answe
 """
 
 import hmac
-import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf.message import DecodeError
@@ -25,10 +23,10 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
-from headwater.protocols.base import Service, Terms
+from headwater.protocols.base import Terms
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.protocols.crystal.names import topic_of
-from headwater.protocols.crystal.settings import CrystalSettings
+from headwater.protocols.crystal.service import CrystalService
 from headwater.protocols.crystal.wire import (
     NAME,
     SUCCESSFUL,
@@ -41,44 +39,14 @@ from headwater.protocols.crystal.wire import (
 from headwater.protocols.websocket.frames import BINARY, Message, TooLarge, frame
 from headwater.protocols.websocket.server import WebSocketSession
 
-logger = logging.getLogger(__name__)
-
 # A client that nobody knows yet cannot make the broker gather a larger message.
 AUTHENTICATE_BYTES = 1024 * 1024
 # The beginnings of messages are understood once; so many are remembered.
 _REMEMBERED_STARTS = 1024
-# So many IDs are noted in the log. Whoever makes up more has been noted often enough.
-MOST_NOTED = 1000
-
-OFF = (
-    "crystal is off, because it has no secret: set [crystal] secret_key "
-    "or HEADWATER_CRYSTAL_SECRET_KEY"
-)
-
-_ID = re.compile("[a-z0-9_]+")
 
 _SUCCESSFUL = frame(BINARY, SUCCESSFUL)
 _DIRECTIONS = frozenset(pb.MessageDirection.values())
 _FAILURES = {error: frame(BINARY, failure(error)) for error in pb.Error.values()}
-
-
-class CrystalService(Service):
-    def __init__(self, settings: CrystalSettings, apps: object = None) -> None:
-        #: What clients have to know. Without one, nobody is let in.
-        self.secret = (settings.secret_key or "").encode()
-        self.off = "" if self.secret else OFF
-        self._noted: set[str] = set()
-
-    def session(self, terms: Terms) -> "CrystalSession":
-        return CrystalSession(terms, self)
-
-    def note(self, names: Iterable[str]) -> None:
-        """The document recommends names of a certain form. Others work, and are noted once."""
-        noted = self._noted
-        for name in names:
-            if not _ID.fullmatch(name) and name not in noted and len(noted) < MOST_NOTED:
-                noted.add(name)
-                logger.info("an ID that CrystalConnector does not recommend: %r", name)
 
 
 class _Failure(Exception):

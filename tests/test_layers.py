@@ -98,7 +98,9 @@ RULES: dict[str, set[str] | None] = {
     "demo": {"client", "config", "declare", "errors", "pipeline", "registry", "units"},
     "compiled": set(),
     "compiling": {"compiled"},
-    "admin": SMALL | {"broker", "config", "control", "identity", "protocols.base", "transport"},
+    "admin": SMALL
+    | {"arrow_compute"}
+    | {"broker", "config", "control", "identity", "protocols.base", "transport"},
     "__main__": None,
 }
 

@@ -90,6 +90,10 @@ torture-spark: .venv/dev .venv/compiled ## Kill Spark and the broker while a str
 	@$(BIN)/python -m torture --only spark --cycles 21 --seconds 4 $(ARGS)
 	@$(BIN)/python -m torture --only pipeline --cycles 20 --seconds 8 $(ARGS)
 
+.PHONY: hostile
+hostile: .venv/dev .venv/compiled ## Attack brokers, and see whether other clients notice (minutes)
+	@$(BIN)/python -m hostile $(ARGS)
+
 .PHONY: fuzz
 fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
 	@HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m property -o timeout=0 $(ARGS)

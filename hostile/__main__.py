@@ -37,7 +37,15 @@ def main(argv: list[str]) -> int:
 
 def table(verdicts: list[HostileVerdict]) -> Table:
     made = Table(
-        "attack", "done", "s", "quiet p99 ms", "p99 ms", "worst ms", "grew MiB", "left MiB"
+        "attack",
+        "done",
+        "s",
+        "delivered",
+        "quiet p99 ms",
+        "p99 ms",
+        "worst ms",
+        "grew MiB",
+        "left MiB",
     )
     for each in verdicts:
         figures = (each.quiet_ms, each.p99_ms, each.worst_ms, each.growth_mib, each.left_mib)
@@ -45,6 +53,7 @@ def table(verdicts: list[HostileVerdict]) -> Table:
             each.attack,
             f"{each.done:,}",
             f"{each.seconds:.1f}",
+            f"{each.delivered:,}",
             *(f"{figure:.1f}" for figure in figures),
             style="" if not each.faults else "red",
         )

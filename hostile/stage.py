@@ -1,11 +1,12 @@
 """A broker, an attack or several, and what a well-behaved client sees of it."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.brokers import Yard
-from bench.crew import Crew, Worker
+from bench.crew import Crew, Stages, Worker
 from bench.figures import percentile
 from bench.load.pairs import Looped, probe
 from bench.wire import Aim
@@ -28,7 +29,8 @@ WELL_BEHAVED = ("bpsp", "psmb")
 @dataclass(frozen=True, slots=True)
 class HostileVerdict:
     attack: str
-    done: int
+    done: int  # by the hostile clients: messages, subscriptions, connections …
+    delivered: int  # to the well-behaved ones: all that they have sent, or there is no verdict
     seconds: float
     quiet_ms: float
     p99_ms: float
@@ -48,7 +50,14 @@ class HostileVerdict:
         return found
 
 
-def perform(yard: Yard, name: str, attacks: Sequence[str], *, few: bool) -> HostileVerdict:
+def perform(
+    yard: Yard,
+    name: str,
+    attacks: Sequence[str],
+    *,
+    few: bool,
+    settle_seconds: float = SETTLE_SECONDS,
+) -> HostileVerdict:
     """One attack, or several at the same time."""
     with yard.server("headwater") as server, Crew() as crew:
         ports = server.ports
@@ -65,12 +74,13 @@ def perform(yard: Yard, name: str, attacks: Sequence[str], *, few: bool) -> Host
         done = sum(worker.wait(int, LONGEST_ATTACK_SECONDS) for worker in hostile)
         taken = sorted(each for worker in watchers for each in _taken(worker))
         growth = server.peak_memory() - before
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + settle_seconds
         while server.memory() - before > LEFT_MIB * MIB and time.monotonic() < deadline:
             time.sleep(0.2)
         return HostileVerdict(
             attack=name,
             done=done,
+            delivered=len(taken),
             seconds=time.monotonic() - began,
             quiet_ms=percentile(quiet, 0.99) / 1e6,
             p99_ms=percentile(taken, 0.99) / 1e6,
@@ -81,14 +91,21 @@ def perform(yard: Yard, name: str, attacks: Sequence[str], *, few: bool) -> Host
 
 
 def _length(attacks: Sequence[str], few: bool) -> float:
-    return 3.0 if few else 10.0 + 5.0 * len(attacks)
+    return QUIET_SECONDS if few else 10.0 + 5.0 * len(attacks)
 
 
 def _prepare(crew: Crew, ports: Ports, name: str, *, few: bool) -> Worker:
     attack = ATTACKS[name]
-    worker = crew.start(attack.job, ports, *(attack.few if few else attack.numbers))
+    worker = crew.start(_from_afar, attack.job, ports, attack.few if few else attack.numbers)
     worker.wait(str)
     return worker
+
+
+def _from_afar(job: Callable[..., Stages], ports: Ports, numbers: tuple[int, ...]) -> Stages:
+    """Hostile clients have machines of their own: here, they get what is left of the processors.
+    Otherwise the well-behaved ones would wait for those, and not for the broker."""
+    os.nice(19)
+    return (yield from job(ports, *numbers))
 
 
 def _watcher(crew: Crew, ports: Ports, wire: str, seconds: float) -> Worker:

@@ -7,20 +7,16 @@ from typing import Any
 from headwater.protocols.base import Terms
 from headwater.protocols.bpsp.server import BpspSession
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.transport.peer import IdlePeer
 
 
 def test_accepted_connections_have_the_limit() -> None:
     async def check() -> None:
         arrived: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
 
-        class Peer:
-            position = 0
-
-            def leave(self) -> None: ...
-
         def join(connection: Any) -> Any:
             arrived.set_result(connection.transport.get_extra_info("socket"))
-            return Peer()
+            return IdlePeer()
 
         def session(terms: Terms) -> BpspSession:
             return BpspSession(terms)

@@ -12,15 +12,10 @@ from headwater.protocols.bpsp import codec as bpsp
 from headwater.server.loop import loop_factory
 from headwater.transport import connection
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.transport.peer import IdlePeer
 
 PATIENCE = 60
 REQUEST = bpsp.frame(bpsp.CONNECT)
-
-
-class Peer:
-    position = 0
-
-    def leave(self) -> None: ...
 
 
 @asynccontextmanager
@@ -28,7 +23,7 @@ async def full_listener(turned_away: int = 10) -> AsyncIterator[int]:
     """The port of a listener that turns everyone away but the one who is there."""
 
     def join(_: object) -> Any:
-        return Peer()
+        return IdlePeer()
 
     connections = Connections(Bounds(connections=1, turned_away=turned_away), join)
     listener = Listener("bpsp", bpsp.BpspSession, connections)

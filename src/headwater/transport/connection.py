@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Protocol, cast
+from typing import cast
 
 from mypy_extensions import mypyc_attr
 
@@ -30,12 +30,12 @@ from headwater.message import Batch
 from headwater.protocols.base import Session
 from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
-from headwater.transport.ceilings import InputCeiling, OutputCeiling
-from headwater.transport.clock import TICK_SECONDS, Clock
+from headwater.transport.clock import TICK_SECONDS
 from headwater.transport.departed import Departed
+from headwater.transport.host import Host
 from headwater.transport.marking import Marking
 from headwater.transport.outgoing import Outgoing
-from headwater.transport.turn import SLICE_SECONDS, Turn
+from headwater.transport.turn import SLICE_SECONDS
 from headwater.transport.unfinished import Unfinished
 
 logger = logging.getLogger(__name__)
@@ -50,27 +50,6 @@ CHALLENGE_SECONDS = 5.0
 # up for so long.
 SHARE = 4
 BURST_SECONDS = 0.004
-
-
-class Host(Protocol):
-    """What a connection needs of the listener that accepted it."""
-
-    clock: Clock
-    turn: Turn
-    input_ceiling: InputCeiling
-    output_ceiling: OutputCeiling
-    slowdowns: Slowdowns
-    output_buffer_bytes: int
-    handshake_seconds: float
-    unfinished_seconds: float
-
-    def recognised(self, connection: "Connection") -> None:
-        """It is known what the connection speaks."""
-
-    def arrived(self, connection: "Connection") -> tuple[Session, BrokerPeer] | None:
-        """Take the connection in. None: it was turned away."""
-
-    def left(self, connection: "Connection") -> None: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -150,6 +129,9 @@ class Connection(Outlet):
         self.resume(ANSWERS)
         if self._admitted and not self._closing:
             self.peer.drained()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = True

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
+from mypy_extensions import mypyc_attr
+
 from headwater import topics
 from headwater.commands import Acknowledge, Close, Command, Consume, Publish, Respond
 from headwater.errors import Code, HeadwaterError, ProtocolViolation, Refusal
@@ -102,6 +104,7 @@ class BmtpService(Service):
         return (self.skips.counter,)
 
 
+@mypyc_attr(native_class=False)
 class BmtpSession(Session):
     """The broker's side."""
 

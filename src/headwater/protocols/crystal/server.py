@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf.message import DecodeError
+from mypy_extensions import mypyc_attr
 
 from headwater import topics
 from headwater.commands import (
@@ -57,6 +58,7 @@ class _Failure(Exception):
         self.error = error
 
 
+@mypyc_attr(native_class=False)
 class CrystalSession(WebSocketSession):
     """The broker's side."""
 

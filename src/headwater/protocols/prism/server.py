@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
+from mypy_extensions import mypyc_attr
+
 from headwater import topics
 from headwater.commands import Acknowledge, Command, Consume, Identify, Publish
 from headwater.errors import Code, Refusal
@@ -30,16 +32,16 @@ from headwater.protocols.prism.wire import (
     read_publish,
     read_text,
 )
-from headwater.protocols.websocket import (
+from headwater.protocols.websocket.frames import (
     TEXT,
     CloseCode,
     Failed,
     Message,
-    Request,
     TooLarge,
-    WebSocketSession,
     frames,
 )
+from headwater.protocols.websocket.handshake import Request
+from headwater.protocols.websocket.server import WebSocketSession
 
 if TYPE_CHECKING:
     from headwater.protocols.prism.service import PrismService
@@ -49,6 +51,7 @@ Key = tuple[str, str]
 Step = tuple[int, Sequence[Command]]
 
 
+@mypyc_attr(native_class=False)
 class PrismSession(WebSocketSession):
     """The broker's side."""
 

@@ -18,7 +18,7 @@ from struct import Struct
 from headwater.errors import Code, Refusal
 from headwater.message import Headers, Run
 from headwater.protocols.prism.names import key_of
-from headwater.protocols.websocket import CloseCode, Failed
+from headwater.protocols.websocket.frames import CloseCode, Failed
 
 NAME = "prism"
 PUBLISH, CONSUME, ACK = b"\x01", b"\x02", b"\x03"

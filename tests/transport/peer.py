@@ -1,0 +1,15 @@
+"""A peer that takes no commands, for tests of how connections come and go."""
+
+from headwater.commands import BrokerPeer, Command
+
+
+class IdlePeer(BrokerPeer):
+    @property
+    def position(self) -> int:
+        return 0
+
+    def handle(self, command: Command) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def leave(self) -> None: ...

@@ -24,7 +24,7 @@ from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
-from headwater.broker.queues.read_ahead import ReadAhead
+from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
 from headwater.broker.subscriber import Subscriber
@@ -227,6 +227,7 @@ class Broker:
             self.router,
             self.gaps,
             self.read_errors,
+            self.read_ahead,
             outlet=outlet,
             name=command.durable,
         )

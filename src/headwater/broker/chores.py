@@ -6,7 +6,7 @@ A chore is a generator that yields whenever it may be interrupted. Chores take t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,10 @@ class Chores:
         self._chores.append(chore)
         self._schedule()
 
+    def soon(self, act: Callable[[], None]) -> None:
+        """Have something done that takes no longer than a slice."""
+        self.add(_once(act))
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -49,3 +53,8 @@ class Chores:
             self._chores.append(chore)
         if self._chores:
             self._schedule()
+
+
+def _once(act: Callable[[], None]) -> Iterator[None]:
+    act()
+    yield from ()

@@ -14,9 +14,11 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from time import perf_counter
 
 from mypy_extensions import mypyc_attr
 
+from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.router import OwnedSubscription, Route, Router
 from headwater.errors import HeadwaterError, LogError
 from headwater.filters import wanting
@@ -25,8 +27,8 @@ from headwater.message import EXPIRE_AT, Batch, Headers
 
 logger = logging.getLogger(__name__)
 
-# How many batches a cursor looks at before others get their turn.
-BATCHES_PER_TURN = 256
+# So long a cursor gives what there is before others get their turn.
+SLICE_SECONDS = 0.001
 # How much is read from the log at once.
 READ_BYTES = 512 * 1024
 # A read that fails (no file descriptor, an error of the disk) is tried again for so long.
@@ -88,12 +90,18 @@ class Cursor(ABC):
     name: str | None = None
 
     def __init__(
-        self, engine: Engine, router: "Router[Cursor]", gaps: Gaps, read_errors: ReadErrors
+        self,
+        engine: Engine,
+        router: "Router[Cursor]",
+        gaps: Gaps,
+        read_errors: ReadErrors,
+        read_ahead: ReadAhead,
     ) -> None:
         self._engine = engine
         self._router = router
         self._gaps = gaps
         self._read_errors = read_errors
+        self._read_ahead = read_ahead
         self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
@@ -125,6 +133,11 @@ class Cursor(ABC):
     def busy(self) -> bool:
         """It is about to give more, without anyone asking."""
         return self._waits_for_log or self._scheduled
+
+    @property
+    def _reader(self) -> int:
+        """In whose name it reads: who reads much has to wait."""
+        return id(self)
 
     @property
     def _waits_for_log(self) -> bool:
@@ -161,30 +174,34 @@ class Cursor(ABC):
         if self._retrying is not None:
             self._retrying.cancel()
             self._retrying = None
+        self._read_ahead.drop(self)
 
     def pump(self) -> None:
         """Give what there is room for."""
         if self._closed or self._waits_for_log:
             return
-        for _ in range(BATCHES_PER_TURN):
-            if self._position is None:
-                return
+        stop = perf_counter() + SLICE_SECONDS
+        while self._position is not None:
             if self._position >= self._limit():
                 self._position = None
                 self._caught_up()
                 return
-            batch = self._engine.recent(self._position) or self._next_ahead(self._position)
+            batch = self._next()
             if batch is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 return
             self._position = max(self._position, batch.offset)
             if not self._offer(batch):
                 return
-        self._pump_soon()
+            if perf_counter() >= stop:
+                self._pump_soon()
+                return
 
-    def _next_ahead(self, position: int) -> Batch | None:
-        """The next batch of what was read before, if that was kept."""
-        return None
+    def _next(self) -> Batch | None:
+        """The next batch, if it is in memory."""
+        assert self._position is not None
+        recent = self._engine.recent(self._position)
+        return recent or self._read_ahead.next(self, self._position)
 
     def _keep_ahead(self, batches: Sequence[Batch]) -> None:  # noqa: B027
         """There was no room for these, from the first one on."""
@@ -196,9 +213,11 @@ class Cursor(ABC):
         return self._engine.watermark if self.durable else self._engine.end
 
     def _pump_soon(self) -> None:
+        """Go on when it is its turn, among all cursors that have more to do."""
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump_again)
+            assert self._router.chores is not None
+            self._router.chores.soon(self._pump_again)
 
     def _pump_again(self) -> None:
         self._scheduled = False
@@ -247,21 +266,26 @@ class Cursor(ABC):
         batches, end = found
         if not batches or batches[0].offset >= self._engine.start:
             self._count_lost()  # retention may have come in between
-        for number, batch in enumerate(batches):
+        stop = perf_counter() + SLICE_SECONDS
+        for number, batch in enumerate(batches, 1):
             self._position = max(self._position, batch.offset)
             if self._closed:
                 return
             if not self._offer(batch):
-                self._keep_ahead(batches[number:])
+                self._keep_ahead(batches[number - 1 :])
+                return
+            if number < len(batches) and perf_counter() >= stop:
+                self._read_ahead.keep(self, batches[number:])
+                self._pump_soon()
                 return
         self._position = max(self._position, end)
-        self._pump_soon()
+        self.pump()
 
     async def _try_to_read(self, start: int) -> tuple[Sequence[Batch], int] | None:
         """The task ends in one of three ways, and never silently: with what was read; with another
         try later, as files and disks recover; or with the end of whom the cursor serves."""
         try:
-            found = await self._engine.read(start, self._wanted(), READ_BYTES)
+            found = await self._engine.read(start, self._wanted(), READ_BYTES, self._reader)
         except OSError as error:
             self._read_errors.add(error)
             self._done_reading()

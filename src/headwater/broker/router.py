@@ -97,7 +97,7 @@ class Router(Generic[O]):
     def __init__(self, chores: Chores | None = None, matcher: Matcher | None = None) -> None:
         """Without these, every route is complete at once, whatever that takes."""
         self._root: _Node[O] = _Node()
-        self._chores = chores
+        self.chores = chores
         self._patterns = Patterns(matcher, self._answered, self._refused)
         # Equal filters are asked once for all that hold them.
         self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
@@ -145,7 +145,7 @@ class Router(Generic[O]):
         if topic == DELAYED:
             return Route({})
         undecided: frozenset[O] = frozenset()
-        decision = self._patterns.ask(topic, AT_ONCE_SECONDS if self._chores else inf)
+        decision = self._patterns.ask(topic, AT_ONCE_SECONDS if self.chores else inf)
         if not self._patterns.complete(decision):
             undecided = frozenset(
                 subscription.owner
@@ -174,8 +174,8 @@ class Router(Generic[O]):
         self._routes.clear()
 
     def _ask_later(self, topic: str) -> None:
-        if not self._to_ask and self._chores is not None:
-            self._chores.add(self._ask())
+        if not self._to_ask and self.chores is not None:
+            self.chores.add(self._ask())
         self._to_ask[topic] = None
 
     def _ask(self) -> Iterator[None]:
@@ -200,8 +200,8 @@ class Router(Generic[O]):
 
     def _wake(self, owners: Iterable[O]) -> None:
         """Soon, and each of them once, however many topics there are."""
-        if not self._waiting and owners and self._chores is not None:
-            self._chores.add(self._wake_all())
+        if not self._waiting and owners and self.chores is not None:
+            self.chores.add(self._wake_all())
         self._waiting.update(owners)
 
     def _wake_all(self) -> Iterator[None]:

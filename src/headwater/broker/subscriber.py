@@ -6,6 +6,7 @@ from collections import deque
 from mypy_extensions import mypyc_attr
 
 from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
+from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.router import Route, Router
 from headwater.commands import Outlet
 from headwater.errors import Code, Refusal
@@ -26,11 +27,12 @@ class Subscriber(Cursor):
         router: Router[Cursor],
         gaps: Gaps,
         read_errors: ReadErrors,
+        read_ahead: ReadAhead,
         *,
         outlet: Outlet,
         name: str | None = None,
     ) -> None:
-        super().__init__(engine, router, gaps, read_errors)
+        super().__init__(engine, router, gaps, read_errors, read_ahead)
         self._outlet = outlet
         #: The name that its position is remembered under, if it is.
         self.name = name

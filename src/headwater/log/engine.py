@@ -7,7 +7,7 @@ and reports each group. Nothing here waits for a disk in the loop.
                                 appended before `end`
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,8 +95,28 @@ class Notes(Protocol):
         Raises LogUnavailable if that cannot be done."""
 
 
+class Readers(Protocol):
+    """Those who read the log, for everyone whose messages are not in memory."""
+
+    @property
+    def waiting(self) -> int:
+        """How many reads wait for their turn."""
+
+    @property
+    def waits(self) -> Timings:
+        """How long reads had to wait for their turn."""
+
+    @property
+    def times(self) -> Timings:
+        """How long they took then."""
+
+
 class Engine(Protocol):
-    """One totally ordered log."""
+    """One totally ordered log.
+
+    Reading takes turns: who has read least lately goes first. `reader` says who that is; without
+    it, one counts as nobody, of whom there is one.
+    """
 
     @property
     def notes(self) -> Notes: ...
@@ -122,6 +142,10 @@ class Engine(Protocol):
     @property
     def syncs(self) -> Timings:
         """How long it took to have things on the disk."""
+
+    @property
+    def readers(self) -> Readers:
+        """How busy those are who read the log."""
 
     def segments(self) -> list[SegmentInfo]:
         """What the log is made of, the oldest first."""
@@ -162,17 +186,25 @@ class Engine(Protocol):
     def recent(self, offset: int) -> Batch | None:
         """The batch that holds `offset`, if it is still in memory."""
 
-    async def offset_at(self, timestamp: int) -> int:
+    async def offset_at(self, timestamp: int, reader: Hashable = None) -> int:
         """The first durable offset whose message came at that time (µs) or later."""
 
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
         """Durable batches from `offset` on that hold wanted topics, and the offset to go on from.
 
-        An `offset` before `start` reads from `start`.
+        An `offset` before `start` reads from `start`. It takes some milliseconds: where little is
+        wanted, there may be nothing found yet.
         """
 
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
+        self,
+        offset: int,
+        wanted: Wanted,
+        seconds: float,
+        end: int | None = None,
+        reader: Hashable = None,
     ) -> tuple[int, int, int | None]:
         """How many durable messages with wanted topics there are from `offset` on (and before
         `end`), up to which offset they were counted in about so many seconds, and when the oldest

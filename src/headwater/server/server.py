@@ -47,6 +47,7 @@ SETTLE_SECONDS = 2.0
 FAREWELL_SECONDS = 1.0
 FLIGHT_SECONDS = 0.5
 CLOSE_SECONDS = 1.0
+SWITCH_SECONDS = 0.001
 # A broker that cannot go on says so for a while, to clients and to whoever asks for its health.
 FAILED_SECONDS = 3.0
 
@@ -307,6 +308,9 @@ def run(config: Config, announce: Callable[[Server], None], log_format: str = "t
     # again: a fifth of the CPU with many small messages. Hardly anything here is ever in a cycle.
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
+    # So long the loop waits for a thread that reads or writes the log, each time that it comes back
+    # from the system: with Python's 5 ms, a few readers of history would slow down everyone.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=loop_factory(config.loop)) as runner:
         ending = runner.run(serve(config, announce, log_format))
         if not ending.complete:

@@ -176,10 +176,10 @@ class Queue:
             self._broker.router,
             self._broker.gaps,
             self._broker.read_errors,
+            self._broker.read_ahead,
             spec=self.spec,
             position=position,
             report=self._given,
-            read_ahead=self._broker.read_ahead,
         )
 
     def _given(self, given: list[Given]) -> None:

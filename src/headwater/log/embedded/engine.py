@@ -18,8 +18,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,6 +28,8 @@ from mypy_extensions import mypyc_attr
 from headwater.errors import LogUnavailable
 from headwater.files import sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
+from headwater.log.embedded.reader import SLICE_SECONDS
+from headwater.log.embedded.readers import ReaderThreads
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import StateDatabase
 from headwater.log.embedded.statistics import LogStatistics
@@ -94,7 +95,7 @@ class EmbeddedEngine:
         self._refusal: str | None = None
         self._dead = False  # it refuses for good
         self._on_death: list[Callable[[str], None]] = []
-        self._readers = ThreadPoolExecutor(2, "log-reader")
+        self._readers = ReaderThreads()
         self._sealer = Sealer(store, self._thread_died)
         self._statistics = LogStatistics(store)
         self._syncer = Syncer(
@@ -145,7 +146,7 @@ class EmbeddedEngine:
             with contextlib.suppress(OSError, ValueError):
                 self._store.rewind(self._watermark)  # its publishers were refused
         await self.notes.close()
-        await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._readers.close)
         try:
             self._store.close()
         except OSError:
@@ -190,6 +191,10 @@ class EmbeddedEngine:
     @property
     def syncs(self) -> Timings:
         return self._syncer.timings
+
+    @property
+    def readers(self) -> ReaderThreads:
+        return self._readers
 
     def segments(self) -> list[SegmentInfo]:
         return [
@@ -353,22 +358,35 @@ class EmbeddedEngine:
     def recent(self, offset: int) -> Batch | None:
         return self._tail.find(offset)
 
-    async def offset_at(self, timestamp: int) -> int:
-        found = await self._loop.run_in_executor(self._readers, self._store.offset_at, timestamp)
+    async def offset_at(self, timestamp: int, reader: Hashable = None) -> int:
+        found = await self._readers.read(reader, self._store.offset_at, timestamp)
         return min(found, self._watermark)
 
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
-        return await self._loop.run_in_executor(
-            self._readers, self._store.read, offset, wanted, max_bytes, self._watermark
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
+        store = self._store
+        return await self._readers.read(
+            reader, store.read, offset, wanted, max_bytes, self._watermark
         )
 
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
+        self,
+        offset: int,
+        wanted: Wanted,
+        seconds: float,
+        end: int | None = None,
+        reader: Hashable = None,
     ) -> tuple[int, int, int | None]:
         stop = self._watermark if end is None else min(end, self._watermark)
-        return await self._loop.run_in_executor(
-            self._readers, self._store.count, offset, stop, wanted, seconds
-        )
+        total, oldest, until = 0, None, time.monotonic() + seconds
+        while offset < stop and time.monotonic() < until:
+            found, offset, first = await self._readers.read(
+                reader, self._store.count, offset, stop, wanted, min(seconds, SLICE_SECONDS)
+            )
+            total += found
+            oldest = first if oldest is None else oldest
+        return total, offset, oldest
 
     def _retain(self) -> None:
         """Called by the writer's thread, now and then."""

@@ -43,8 +43,8 @@ READ_BYTES = 4 * 1024 * 1024
 # When the last of those messages came, so that a restart need not search the log for them.
 LAST_ONCE = "the last message to be stored exactly once"
 UNNOTED_MICROSECONDS = 1_000_000
-# Who leaves with more subscriptions than this leaves in pieces.
-DROPPED_AT_ONCE = 100
+# Who leaves with more subscriptions, or queues, than this leaves in pieces.
+DROPPED_AT_ONCE = 50
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -188,9 +188,16 @@ class Broker:
         queue = self.queue(command.queue)
         return queue, queue.add(command.key, outlet, command.prefetch)
 
-    def abandon(self, queue: Queue, consumer: Consumer) -> None:
-        self._consumers -= 1
-        queue.remove(consumer)
+    def abandon_all(self, consumers: list[tuple[Queue, Consumer]]) -> None:
+        """A connection takes no more from these queues."""
+        self._in_pieces(self._abandon(consumers))
+
+    def _abandon(self, consumers: list[tuple[Queue, Consumer]]) -> Iterator[None]:
+        for number, (queue, consumer) in enumerate(consumers, 1):
+            self._consumers -= 1
+            queue.remove(consumer)
+            if not number % DROPPED_AT_ONCE and number < len(consumers):
+                yield
 
     @property
     def subscriptions(self) -> int:
@@ -274,12 +281,15 @@ class Broker:
             if subscriber.subscriptions:
                 yield
 
+    def _in_pieces(self, work: Iterator[None]) -> None:
+        """The first at once, and most often that is all."""
+        if next(work, self) is None:
+            self.chores.add(work)
+
     def remove(self, subscriber: Subscriber) -> None:
         """Forget a subscriber and its subscriptions. Doing so twice is harmless."""
         subscriber.close()
-        dropping = self._drop_all(subscriber)
-        if next(dropping, self) is None:  # there are more than a few
-            self.chores.add(dropping)
+        self._in_pieces(self._drop_all(subscriber))
         self._subscribers.discard(subscriber)
         if subscriber.name is not None:
             holder = self._durable.get(subscriber.name)

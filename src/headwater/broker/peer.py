@@ -131,8 +131,7 @@ class Peer:
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
-        for queue, consumer in self._consumers.values():
-            self._broker.abandon(queue, consumer)
+        self._broker.abandon_all(list(self._consumers.values()))
         if self._sole:
             self._broker.release(self)
 

@@ -87,6 +87,9 @@ class Notes(Protocol):
     def save_queue(self, name: str, snapshot: Callable[[], bytes]) -> None:
         """Remember the state of a queue as it is when it is written: `snapshot` is called then."""
 
+    def delete_queue(self, name: str) -> None:
+        """Forget a queue."""
+
     def queue_names(self) -> list[str]:
         """Those of queues; what begins with "$" is the broker's own."""
 

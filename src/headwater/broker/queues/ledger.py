@@ -139,13 +139,21 @@ class Returned:
         return left
 
 
-def encode(position: int, deliveries: Mapping[int, int]) -> bytes:
-    try:
-        counts = array("H", deliveries.values())
-    except OverflowError:
-        counts = array("H", [min(count, MOST_DELIVERIES) for count in deliveries.values()])
+def encode(position: int, *parts: Mapping[int, int]) -> bytes:
+    """`parts`: the deliveries of messages. Of one that is in several, the last counts."""
+    offsets, counts = array("Q"), array("H")
+    for part in parts:
+        offsets.extend(part)
+        counts.extend(_deliveries(part))
     head = _HEAD.pack(_MARK, position, len(counts))
-    return head + _little_endian(array("Q", deliveries)) + _little_endian(counts)
+    return head + _little_endian(offsets) + _little_endian(counts)
+
+
+def _deliveries(part: Mapping[int, int]) -> "array[int]":
+    try:
+        return array("H", part.values())
+    except OverflowError:
+        return array("H", [min(count, MOST_DELIVERIES) for count in part.values()])
 
 
 def decode(content: bytes, end: int) -> tuple[int, list[tuple[int, int]]]:

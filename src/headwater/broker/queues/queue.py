@@ -197,12 +197,13 @@ class Queue:
 
     def _snapshot(self) -> bytes:
         """Held messages count as to be repeated: after a crash nobody holds them any more."""
-        deliveries = {**self._returned.deliveries(), **self.buried}
-        for feed in self._all_feeds():
-            deliveries.update(feed.returned.deliveries())
-        for consumer in self._feeds:
-            deliveries.update(consumer.holdings.deliveries())
-        return ledger.encode(self.position, deliveries)
+        return ledger.encode(
+            self.position,
+            self._returned.deliveries(),
+            self.buried,
+            *(feed.returned.deliveries() for feed in self._all_feeds()),
+            *(consumer.holdings.deliveries() for consumer in self._feeds),
+        )
 
     def _give_back(self, items: Sequence[tuple[int, int]], why: str) -> None:
         """Messages come back: to the next consumer, or among the dead letters."""

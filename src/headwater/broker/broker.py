@@ -24,6 +24,7 @@ from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
+from headwater.broker.queues.unused import UnusedQueues
 from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
@@ -54,6 +55,7 @@ class Broker:
         engine: Engine,
         *,
         subscriptions: int = 100_000,
+        client_queues: int = 100_000,
         repeat_seconds: float = REPEAT_SECONDS,
     ) -> None:
         self.engine = engine
@@ -70,6 +72,7 @@ class Broker:
         self.dead = DeadLetters(self)
         self.delays = Delays(self)
         self._backlogs = Backlogs(self)
+        self.unused = UnusedQueues(self, client_queues)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -104,6 +107,7 @@ class Broker:
         self.dead.close()
         self.delays.close()
         self._backlogs.close()
+        self.unused.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -175,7 +179,14 @@ class Broker:
             self.queues[spec.name] = queue
             queue.begin()
             self._backlogs.watch(queue)
+            self.unused.add(spec)
         return queue
+
+    def forget_queue(self, name: str) -> None:
+        """There is no such queue any more, nor anything that was noted of it."""
+        if (queue := self.queues.pop(name, None)) is not None:
+            queue.close()
+        self.engine.notes.delete_queue(name)
 
     def look_at(self, spec: QueueSpec) -> Queue:
         """The queue of that name as it is, or was when the broker stopped. Nothing changes by it:

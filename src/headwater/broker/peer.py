@@ -239,6 +239,8 @@ class Peer:
         most = self._broker.most_subscriptions
         if not known and len(self._consumers) >= most:
             raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
+        if not known:
+            self._broker.unused.check(command.queue)
         self._answer(command.answer)
         if not known:
             queue, consumer = self._broker.consume(command, self._outlet)

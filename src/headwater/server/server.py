@@ -100,6 +100,7 @@ class Server:
         broker = Broker(
             engine,
             subscriptions=config.limits.subscriptions,
+            client_queues=config.limits.client_queues,
             repeat_seconds=wiring.repeat_seconds(services),
         )
         connections = Connections(bounds, broker.join, services)
@@ -140,6 +141,7 @@ class Server:
         for service in self.services.values():
             for queue in service.queues():
                 self.broker.queue(queue)
+        self.broker.unused.recall(partial(wiring.queue_spec, self.services))
 
     async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}

@@ -23,7 +23,7 @@ The way of a message that nobody acknowledges, along the files:
    other message; `purge` deletes them from the queue. Both move a position on.
 
 A message that waits too long in a queue that nobody consumes is dropped (backlog.py), where the
-queue has a limit.
+queue has a limit. A queue that a client has made and nobody consumes is deleted (unused.py).
 
 A queue owns its feeds and consumers, and calls go one way: queue, feed, consumer, outlet. The way
 back is what they return. Only the log can set a feed in motion without the queue, so a feed is

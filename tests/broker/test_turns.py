@@ -8,10 +8,10 @@ import pytest
 
 from headwater.broker import cursor
 from headwater.broker.broker import Broker
-from headwater.commands import Subscribe, Subscription
+from headwater.commands import Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
-from headwater.message import Batch
+from headwater.message import Batch, Run
 from tests.broker.client import Client, settle
 
 MESSAGES = 100
@@ -70,6 +70,55 @@ def test_a_reader_of_history_lets_others_have_their_turn(
             b"%d" % number for number in range(MESSAGES)
         ]
         assert len(reader.turns) >= MESSAGES - 1
+        broker.close()
+        await engine.close()
+
+    asyncio.run(check())
+
+
+TOGETHER = 3000
+
+
+def test_a_large_group_is_pushed_in_slices_and_in_order(tmp_path: Path) -> None:
+    async def check() -> None:
+        engine = await EmbeddedEngine.open(tmp_path, LogSettings())
+        broker = Broker(engine)
+        clock = Clock(broker)
+        live, durable, late = Client(broker), Reader(broker, clock), Client(broker)
+        everything = LevelFilter.parse("*")
+        live.peer.handle(Subscribe(("", "*"), everything))
+        runs = [Run("a", [b"%d" % number], protocol="p") for number in range(TOGETHER)]
+        group = await asyncio.to_thread(broker.prepare, runs)
+        assert len(broker.publish_all(group)) == TOGETHER
+        assert len(live.delivered) < TOGETHER, "the rest is for later"
+        late.peer.handle(Subscribe(("", "*"), everything))
+        live.publish("a", b"behind them")
+        await settle(broker)
+        clock.stop()
+        payloads = [*(b"%d" % number for number in range(TOGETHER)), b"behind them"]
+        assert [payload for _, payload, _ in live.delivered] == payloads
+        assert [payload for _, payload, _ in durable.delivered] == payloads
+        assert [payload for _, payload, _ in late.delivered] == payloads[-1:]
+        assert len(durable.turns) > 100
+        broker.close()
+        await engine.close()
+
+    asyncio.run(check())
+
+
+def test_who_publishes_behind_a_large_group_gets_no_echo(tmp_path: Path) -> None:
+    async def check() -> None:
+        engine = await EmbeddedEngine.open(tmp_path, LogSettings())
+        broker = Broker(engine)
+        client = Client(broker)
+        client.peer.handle(Subscribe(("", "a"), LevelFilter.exact("a")))
+        runs = [Run("a", [b"x"], protocol="p") for _ in range(TOGETHER)]
+        broker.publish_all(broker.prepare(runs))
+        for _ in range(10):
+            own = Run("a", [b"own"], protocol="p")
+            client.peer.handle(Publish(own, echo=False))
+        await settle(broker)
+        assert [payload for _, payload, _ in client.delivered] == [b"x"] * TOGETHER
         broker.close()
         await engine.close()
 

@@ -7,12 +7,16 @@ delays no one.
 
     position is None    at the head: the next batch is pushed
     position is a number  behind: everything from there on is still to be given
+
+Where very many batches come at once, pushing them takes a while, and what comes next has to wait
+behind them (`Head`). Until then the head is where that has come to, and not the end of the log.
 """
 
 import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -74,6 +78,36 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, HeadwaterError) else type(error).__name__
 
 
+class Head:
+    """The end of the log, for those who are given batches as they come."""
+
+    def __init__(self) -> None:
+        #: Batches that are still to be pushed, in order, and whom each of them is not for.
+        self.waiting: deque[tuple[Batch, object]] = deque()
+
+    def limit(self, end: int) -> int:
+        """Everything before it was pushed. `end`: that of the log."""
+        return self.waiting[0][0].offset if self.waiting else end
+
+    def rewind(self, end: int) -> None:
+        while self.waiting and self.waiting[-1][0].end > end:
+            self.waiting.pop()
+
+
+class Surroundings:
+    """What all cursors of a broker share."""
+
+    def __init__(self, engine: Engine, router: "Router[Cursor]") -> None:
+        self.engine = engine
+        self.router = router
+        self.gaps = Gaps()
+        self.read_errors = ReadErrors()
+        self.read_ahead = ReadAhead()
+        #: Of those who see what is appended, and of those who see what is durable.
+        self.live = Head()
+        self.durable = Head()
+
+
 def has_expired(headers: Headers) -> bool:
     """Whether nobody is to be given messages with these headers any more."""
     for name, value in headers:
@@ -89,23 +123,18 @@ class Cursor(ABC):
     #: What it is known under, if anything.
     name: str | None = None
 
-    def __init__(
-        self,
-        engine: Engine,
-        router: "Router[Cursor]",
-        gaps: Gaps,
-        read_errors: ReadErrors,
-        read_ahead: ReadAhead,
-    ) -> None:
-        self._engine = engine
-        self._router = router
-        self._gaps = gaps
-        self._read_errors = read_errors
-        self._read_ahead = read_ahead
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._engine = around.engine
+        self._router = around.router
+        self._gaps = around.gaps
+        self._read_errors = around.read_errors
+        self._read_ahead = around.read_ahead
         self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None
+        self._floor = 0  # it wants nothing before this offset, although it is at the head
         self._reading: asyncio.Task[None] | None = None
         self._retrying: asyncio.TimerHandle | None = None  # after a read that failed
         self._failing_since: float | None = None
@@ -123,7 +152,7 @@ class Cursor(ABC):
     @property
     def position(self) -> int:
         """Everything before this offset has been given, or was not wanted."""
-        return self._limit() if self._position is None else self._position
+        return max(self._limit(), self._floor) if self._position is None else self._position
 
     @property
     def behind(self) -> bool:
@@ -149,7 +178,7 @@ class Cursor(ABC):
 
     def push(self, batch: Batch, wants: Wants) -> None:
         """A new batch for a cursor at the head; one that is behind finds it by itself."""
-        if self._position is not None:
+        if self._position is not None or batch.offset < self._floor:
             return
         if batch.run.headers and has_expired(batch.run.headers):
             return
@@ -161,6 +190,7 @@ class Cursor(ABC):
         """What came from `end` on was not stored; other messages will take those offsets."""
         if self._position is not None and self._position > end:
             self._position = end
+        self._floor = min(self._floor, end)
 
     def close(self) -> None:
         self._closed = True
@@ -183,7 +213,7 @@ class Cursor(ABC):
         stop = perf_counter() + SLICE_SECONDS
         while self._position is not None:
             if self._position >= self._limit():
-                self._position = None
+                self._floor, self._position = self._position, None
                 self._caught_up()
                 return
             batch = self._next()
@@ -209,8 +239,12 @@ class Cursor(ABC):
     def _caught_up(self) -> None:  # noqa: B027
         """It is at the head."""
 
+    @property
+    def _head(self) -> Head:
+        return self._around.durable if self.durable else self._around.live
+
     def _limit(self) -> int:
-        return self._engine.watermark if self.durable else self._engine.end
+        return self._head.limit(self._engine.watermark if self.durable else self._engine.end)
 
     def _pump_soon(self) -> None:
         """Go on when it is its turn, among all cursors that have more to do."""
@@ -225,7 +259,7 @@ class Cursor(ABC):
 
     def hesitate(self, batch: Batch) -> None:
         """It is not known yet whether it wants a new batch: go on there when it is."""
-        if self._position is None:
+        if self._position is None and batch.offset >= self._floor:
             self._position = batch.offset
 
     def decided(self) -> None:

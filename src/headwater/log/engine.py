@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from headwater.errors import LogUnavailable
 from headwater.log.timings import Timings
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
 Wanted = Callable[[str], bool]
@@ -173,7 +173,7 @@ class Engine(Protocol):
         """Give the run its place. Raises LogUnavailable while the log takes nothing. `settled` is
         called as by `when_durable`."""
 
-    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+    def append_all(self, group: Group) -> Sequence[Batch]:
         """Append runs that become durable, and so visible, in one step."""
 
     def hurry(self) -> None:

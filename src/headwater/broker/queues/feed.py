@@ -8,17 +8,14 @@ from time import perf_counter
 from headwater.broker.cursor import (
     SLICE_SECONDS,
     Cursor,
-    Gaps,
-    ReadErrors,
+    Surroundings,
     Wants,
     has_expired,
 )
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
-from headwater.broker.read_ahead import ReadAhead
-from headwater.broker.router import OwnedSubscription, Router
+from headwater.broker.router import OwnedSubscription
 from headwater.errors import Code, Refusal
-from headwater.log.engine import Engine
 from headwater.message import Batch
 from headwater.queue_spec import QueueSpec
 
@@ -32,18 +29,9 @@ Report = Callable[[list[Given]], None]
 
 class Feed(Cursor):
     def __init__(
-        self,
-        engine: Engine,
-        router: "Router[Cursor]",
-        gaps: Gaps,
-        read_errors: ReadErrors,
-        read_ahead: ReadAhead,
-        *,
-        spec: QueueSpec,
-        position: int,
-        report: Report,
+        self, around: Surroundings, *, spec: QueueSpec, position: int, report: Report
     ) -> None:
-        super().__init__(engine, router, gaps, read_errors, read_ahead)
+        super().__init__(around)
         self.durable = True
         self._loop = asyncio.get_running_loop()
         self._spec = spec

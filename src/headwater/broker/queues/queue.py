@@ -180,16 +180,8 @@ class Queue:
 
     def _new_feed(self) -> Feed:
         position = max(self._position, *(feed.position for feed in self._feeds.values()), 0)
-        return Feed(
-            self._engine,
-            self._broker.router,
-            self._broker.gaps,
-            self._broker.read_errors,
-            self._broker.read_ahead,
-            spec=self.spec,
-            position=position,
-            report=self._given,
-        )
+        around = self._broker.around
+        return Feed(around, spec=self.spec, position=position, report=self._given)
 
     def _given(self, given: list[Given]) -> None:
         """A feed has given messages to consumers, each of which holds its lot by now."""

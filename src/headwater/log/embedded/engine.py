@@ -39,7 +39,7 @@ from headwater.log.embedded.tail import Tail
 from headwater.log.embedded.writer import LogWriter
 from headwater.log.engine import CommitListener, SegmentInfo, Settled, Topic, Wanted
 from headwater.log.timings import Timings
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 
 T = TypeVar("T")
 
@@ -87,6 +87,7 @@ class EmbeddedEngine:
         self._fresh_weight = 0
         self._handing_over: asyncio.Handle | None = None
         self._hurrying = False
+        self._trimming: asyncio.Handle | None = None
         # Who waits for a batch, by its end: its publisher, and others.
         self._publishers: deque[tuple[int, Settled]] = deque()
         self._waiting: dict[int, list[Settled]] = {}
@@ -219,11 +220,16 @@ class EmbeddedEngine:
             self._handing_over = self._loop.call_later(GATHER_SECONDS, self._hand_over)
         return batch
 
-    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+    def append_all(self, group: Group) -> Sequence[Batch]:
         self.check_writable()
-        batches = [self._place(run) for run in runs]
+        self._timestamp = max(self._timestamp, time.time_ns() // 1000)
+        group.place(self._end, self._timestamp)
+        self._end += group.count
+        self._backlog += group.weight
+        self._tail.add_all(group.batches, group.weight)
+        self._fresh += group.batches
         self._hand_over()  # together, so the writer takes them together
-        return batches
+        return group.batches
 
     def _place(self, run: Run) -> Batch:
         self._timestamp = max(self._timestamp, time.time_ns() // 1000)
@@ -271,14 +277,24 @@ class EmbeddedEngine:
         self._settle(batches, None)
         for listener in self._listeners:
             listener.committed(batches)
-        self._tail.trim(self._watermark)
+        self._trim()
         self._lighten(batches)
+
+    def _trim(self) -> None:
+        if not self._tail.trim(self._watermark) and self._trimming is None:
+            self._trimming = self._loop.call_soon(self._trim_on)
+
+    def _trim_on(self) -> None:
+        self._trimming = None
+        self._trim()
 
     def _settle(self, batches: list[Batch], error: LogUnavailable | None) -> None:
         """Tell those who wait for these batches, in the order in which they began to."""
         publishers, waiting = self._publishers, self._waiting
-        for batch in batches if waiting else batches[-1:]:
-            end = batch.end
+        ends = [batch.end for batch in (batches if waiting else batches[-1:])]
+        if len(waiting) < len(ends):  # there can be very many batches
+            ends = sorted({ends[-1], *[end for end in waiting if end <= ends[-1]]})
+        for end in ends:
             while publishers and publishers[0][0] <= end:
                 publishers.popleft()[1](error)
             for done in waiting.pop(end, ()):

@@ -8,11 +8,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 # So long chores are worked on in a turn, all together.
 CHORE_SECONDS = 0.002
+DISPOSED_AT_ONCE = 200
 
 
 class Chores:
@@ -32,6 +34,11 @@ class Chores:
     def soon(self, act: Callable[[], None]) -> None:
         """Have something done that takes no longer than a slice."""
         self.add(_once(act))
+
+    def dispose(self, gone: dict[Any, Any]) -> None:
+        """Let go of what nobody needs any more. With very many objects, that takes long."""
+        if len(gone) > DISPOSED_AT_ONCE:
+            self.add(_dispose(gone))
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -53,6 +60,13 @@ class Chores:
             self._chores.append(chore)
         if self._chores:
             self._schedule()
+
+
+def _dispose(gone: dict[Any, Any]) -> Iterator[None]:
+    while gone:
+        for _ in range(min(DISPOSED_AT_ONCE, len(gone))):
+            gone.popitem()
+        yield
 
 
 def _once(act: Callable[[], None]) -> Iterator[None]:

@@ -16,7 +16,7 @@ it is known whether they want the topic.
 
 from collections.abc import Hashable, Iterable, Iterator
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.broker.chores import Chores
 from headwater.broker.matching.matcher import Matcher
@@ -98,7 +98,7 @@ class Router(Generic[O]):
         """Without these, every route is complete at once, whatever that takes."""
         self._root: _Node[O] = _Node()
         self.chores = chores
-        self._patterns = Patterns(matcher, self._answered, self._refused)
+        self._patterns = Patterns(matcher, self._answered, self._refused, self._dispose)
         # Equal filters are asked once for all that hold them.
         self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
@@ -171,7 +171,12 @@ class Router(Generic[O]):
         incomplete, self._incomplete = self._incomplete, {}
         for route in incomplete.values():
             self._wake(route.undecided)
-        self._routes.clear()
+        routes, self._routes = self._routes, {}
+        self._dispose(routes)
+
+    def _dispose(self, gone: dict[Any, Any]) -> None:
+        if self.chores is not None:
+            self.chores.dispose(gone)
 
     def _ask_later(self, topic: str) -> None:
         if not self._to_ask and self.chores is not None:

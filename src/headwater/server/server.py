@@ -309,7 +309,9 @@ def run(config: Config, announce: Callable[[Server], None], log_format: str = "t
     # The newest batches stay in memory, and the collector would look through all of them again and
     # again: a fifth of the CPU with many small messages. Hardly anything here is ever in a cycle.
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    # A collection looks at what has come since the last one and is still there: not too much of it,
+    # or the loop stands still for a fifth of a second.
+    gc.set_threshold(20_000, 4, 100)
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.
     sys.setswitchinterval(SWITCH_SECONDS)

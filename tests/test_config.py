@@ -72,14 +72,25 @@ def test_defaults() -> None:
     assert config.listen.flight == Address("127.0.0.1", 8815)
     assert config.log == Log("always", 0.1, 64 << 20, None, None)
     assert config.limits == Limits(
-        16 << 20, 20_000, 100_000, 1 << 20, 256 << 20, 256 << 20, 30.0, 10.0, 2.0, 60.0, 1024
+        message_bytes=16 << 20,
+        connections=20_000,
+        subscriptions=100_000,
+        client_queues=100_000,
+        output_buffer_bytes=1 << 20,
+        input_bytes=256 << 20,
+        output_bytes=256 << 20,
+        unfinished_seconds=30.0,
+        handshake_seconds=10.0,
+        greeting_seconds=2.0,
+        dead_peer_seconds=60.0,
+        topic_bytes=1024,
     )
     assert config.listen.any is None
     assert (config.console.session_hours, config.console.names) == (12.0, ())
     assert config.protocols["psmb"] == PsmbSettings(10.0, 3, "all")
     assert config.tls == Tls(None, None)
     assert config.protocols["bmtp"] == BmtpSettings(
-        "document", "json", "broadcast", 60.0, 120.0, {}
+        "document", "json", "broadcast", 60.0, 120.0, 600.0, 604800.0, {}
     )
     assert config.protocols["prism"] == PrismSettings(False, 300.0, 1, 60.0, 16, 604800.0, (), ())
     assert config.protocols["crystal"].secret_key is None

@@ -213,3 +213,25 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({self.offset}..{self.end}, {self.run!r})"
+
+
+class Group:
+    """Runs that are to become durable in one step. There can be very many of them, so any thread
+    may make this, and what is left to do when they get their places is little."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        #: With offsets from 0 on, until they are appended.
+        self.batches: list[Batch] = []
+        end = 0
+        for run in runs:
+            batch = Batch(end, 0, run)
+            self.batches.append(batch)
+            end = batch.end
+        self.count = end
+        self.weight = sum([run.weight for run in runs])
+
+    def place(self, offset: int, timestamp: int) -> None:
+        for batch in self.batches:
+            batch.offset += offset
+            batch.end += offset
+            batch.timestamp = timestamp

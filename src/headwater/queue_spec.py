@@ -25,3 +25,7 @@ class QueueSpec:
     #: How long a message waits while nobody consumes the queue, which is then a shared one. None:
     #: as long as the log has it.
     backlog_seconds: float | None = None
+    #: How long the queue stays while nobody consumes it: one that has never given a message and is
+    #: `from_start`, and any other. None for both: it was declared, and stays.
+    empty_seconds: float | None = None
+    unused_seconds: float | None = None

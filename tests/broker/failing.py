@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Hashable
 
 import pytest
 
@@ -16,11 +17,13 @@ class FailingEngine(EmbeddedEngine):
     failures = 0
     error: Exception = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
         if self.failures > 0:
             self.failures -= 1
             raise self.error
-        return await super().read(offset, wanted, max_bytes)
+        return await super().read(offset, wanted, max_bytes, reader)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from headwater.broker import broker as broker_module
 from headwater.broker.broker import Broker
 from headwater.commands import Confirm, Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
@@ -15,10 +16,17 @@ from tests.broker.model import BrokerModel, short
 
 __all__ = ["quick_retries"]
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
+pytestmark = pytest.mark.usefixtures("quick_retries", "small_slices")
 
 TOPICS = ("a", "b")
 NAMES = ("one", "two")
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that come together are pushed one by one."""
+    monkeypatch.setattr(broker_module, "PUSHED_AT_ONCE", 1)
+    monkeypatch.setattr(broker_module, "ONE_TURN", 0)
 
 
 class Slow(Client):
@@ -87,6 +95,28 @@ class Cursors(BrokerModel):
         async def work() -> None:
             publisher = Client(self.broker)
             for topic, count in runs:
+                publisher.peer.handle(Publish(self._run(topic, count)))
+            publisher.leave()
+            if settled:
+                await settle(self.broker)
+
+        self.wait(work())
+
+    @rule(
+        together=st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(1, 5)), min_size=1),
+        behind=st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(1, 5))),
+        settled=st.booleans(),
+    )
+    def publish_in_one_step(
+        self, together: list[tuple[str, int]], behind: list[tuple[str, int]], settled: bool
+    ) -> None:
+        """Others publish before all of that is pushed."""
+
+        async def work() -> None:
+            runs = [self._run(topic, count) for topic, count in together]
+            self.broker.publish_all(self.broker.prepare(runs))
+            publisher = Client(self.broker)
+            for topic, count in behind:
                 publisher.peer.handle(Publish(self._run(topic, count)))
             publisher.leave()
             if settled:

@@ -2,7 +2,7 @@
 committed is in the log once, whole and in order."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from headwater.flight import requests
 from headwater.flight.service import FlightService, FlightSettings
 from headwater.flight.stages import Stages
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
 from tests.broker.model import BrokerModel, short
@@ -69,11 +69,11 @@ class RefusingBroker(Broker):
 
     refusing = False
 
-    def publish_all(self, runs: Any) -> list[Batch]:
+    def publish_all(self, group: Group) -> Sequence[Batch]:
         if self.refusing:
             self.refusing = False
             raise LogUnavailable("the disk is full")
-        return super().publish_all(runs)
+        return super().publish_all(group)
 
 
 class CommitModel(BrokerModel):
@@ -158,7 +158,7 @@ class CommitModel(BrokerModel):
             client = Client(self.broker)
             client.publish("other", b"x")
             run = Run("other", [b"y"], protocol="test", publisher=f"q/{self.batch}")
-            self.broker.publish_all([run])
+            self.broker.publish_all(self.broker.prepare([run]))
             await settle(self.broker)
             client.leave()
 

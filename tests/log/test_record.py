@@ -168,3 +168,23 @@ def test_cells_are_stored_like_any_payloads(lists: list[list[bytes]]) -> None:
     plain = record.encode(batches(lambda payloads: payloads))
     packed = record.encode(batches(lambda payloads: record.Cells(pa.array(payloads, pa.binary()))))
     assert record.read(packed).equals(record.read(plain))
+
+
+def test_many_small_batches_are_made_in_pieces() -> None:
+    batches, at = [], 0
+    for number in range(record.MOST_BATCHES + 10):
+        batches.append(Batch(at, 1, Run(f"t/{number}", [b""], protocol="p")))
+        at = batches[-1].end
+    rows = decode(batches)
+    first, following = rows.batches(0, rows.end, everything, ALL)
+    assert following == len(first) == record.MOST_BATCHES
+    rest, following = rows.batches(following, rows.end, everything, ALL)
+    assert following == rows.end
+    assert messages([*first, *rest]) == messages(batches)
+
+
+def test_a_search_in_a_frame_ends_when_it_is_late() -> None:
+    batches = [Batch(number, 1, Run(f"t/{number}", [b""], protocol="p")) for number in range(1000)]
+    rows = decode(batches)
+    found, following = rows.batches(0, rows.end, lambda topic: False, ALL, lambda: True)
+    assert not found and 0 < following < rows.end

@@ -29,6 +29,7 @@ PAGES = {file.protocol: ROOT / "docs" / "protocols" / f"{file.protocol}.md" for 
 NOT_MET = {
     file.protocol: {"limits.dead_peer_seconds"}
     | ({"limits.greeting_seconds"} if file.protocol != "bpsp" else set())
+    | ({"limits.client_queues"} if file.protocol != "bmtp" else set())
     | ({"limits.subscriptions"} if file.protocol == "psmb" else set())
     for file in FILES
 }

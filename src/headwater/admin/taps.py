@@ -73,7 +73,7 @@ class Allowance:
 
 class Tap(Cursor):
     def __init__(self, broker: "Broker", wanted: Filter, text: str) -> None:
-        super().__init__(broker.engine, broker.router, broker.gaps, broker.read_errors)
+        super().__init__(broker.around)
         self.durable = False
         self._broker = broker
         self._text = text.encode().lower()

@@ -16,7 +16,7 @@ from itertools import islice
 from mypy_extensions import mypyc_attr
 
 from headwater.broker.chores import Chores
-from headwater.broker.cursor import Cursor, Gaps, ReadErrors
+from headwater.broker.cursor import Cursor, Head, Surroundings
 from headwater.broker.delays import Delays, original
 from headwater.broker.matching.matcher import Matcher
 from headwater.broker.peer import Peer
@@ -24,7 +24,7 @@ from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.queue import Queue
-from headwater.broker.queues.read_ahead import ReadAhead
+from headwater.broker.queues.unused import UnusedQueues
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
 from headwater.broker.subscriber import Subscriber
@@ -32,7 +32,7 @@ from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
 from headwater.filters import Filter
 from headwater.log.engine import Engine, Receipt
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 from headwater.queue_spec import QueueSpec
 
 logger = logging.getLogger(__name__)
@@ -43,8 +43,11 @@ READ_BYTES = 4 * 1024 * 1024
 # When the last of those messages came, so that a restart need not search the log for them.
 LAST_ONCE = "the last message to be stored exactly once"
 UNNOTED_MICROSECONDS = 1_000_000
-# Who leaves with more subscriptions than this leaves in pieces.
-DROPPED_AT_ONCE = 100
+# Who leaves with more subscriptions, or queues, than this leaves in pieces.
+DROPPED_AT_ONCE = 50
+# More batches than this are pushed in slices. Publishers have so many in a group at most.
+PUSHED_AT_ONCE = 512
+ONE_TURN = 8192
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -54,6 +57,7 @@ class Broker:
         engine: Engine,
         *,
         subscriptions: int = 100_000,
+        client_queues: int = 100_000,
         repeat_seconds: float = REPEAT_SECONDS,
     ) -> None:
         self.engine = engine
@@ -62,14 +66,15 @@ class Broker:
         self.chores = Chores()
         self.matcher = Matcher()
         self.router: Router[Cursor] = Router(self.chores, self.matcher)
+        self.around = Surroundings(engine, self.router)
         #: Messages that retention took before someone got them.
-        self.gaps = Gaps()
-        self.read_errors = ReadErrors()
-        self.read_ahead = ReadAhead()
+        self.gaps = self.around.gaps
+        self.read_errors = self.around.read_errors
         self.queues: dict[str, Queue] = {}
         self.dead = DeadLetters(self)
         self.delays = Delays(self)
         self._backlogs = Backlogs(self)
+        self.unused = UnusedQueues(self, client_queues)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -104,6 +109,7 @@ class Broker:
         self.dead.close()
         self.delays.close()
         self._backlogs.close()
+        self.unused.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -123,6 +129,10 @@ class Broker:
         if run.topic == DELAYED:
             self.delays.add(batch)
             return batch
+        if self.around.live.waiting:
+            self._push_later(self.around.live, [batch], exclude)
+            self.engine.hurry()
+            return batch
         route = self.router.route(run.topic)
         for subscriber, subscriptions in route.live:
             if subscriber is not exclude:
@@ -138,21 +148,22 @@ class Broker:
             if subscriber.durable == durable:
                 subscriber.hesitate(batch)
 
-    def publish_all(self, runs: Sequence[Run]) -> list[Batch]:
+    def prepare(self, runs: Sequence[Run]) -> Group:
+        """What `publish_all` takes. Any thread may do this. Raises Refusal."""
+        return Group([self.delays.put_off(run) for run in runs])
+
+    def publish_all(self, group: Group) -> Sequence[Batch]:
         """Publish runs that become durable in one step."""
-        batches = self.engine.append_all([self.delays.put_off(run) for run in runs])
-        for batch in batches:
-            if batch.run.topic == DELAYED:
-                self.delays.add(batch)
-            route = self.router.route(batch.run.topic)
-            for subscriber, subscriptions in route.live:
-                subscriber.push(batch, subscriptions)
-            if route.undecided:
-                self._hesitate(batch, route, durable=False)
+        batches = self.engine.append_all(group)
+        self._push_later(self.around.live, batches)
         return batches
 
     def committed(self, batches: Sequence[Batch]) -> None:
-        if self._durable or self._consumers:
+        if self.around.durable.waiting or (
+            len(batches) > PUSHED_AT_ONCE and (self._durable or self._consumers)
+        ):
+            self._push_later(self.around.durable, batches)
+        elif self._durable or self._consumers:
             for batch in batches:
                 route = self.router.route(batch.run.topic)
                 for subscriber, subscriptions in route.durable:
@@ -160,7 +171,50 @@ class Broker:
                 if route.undecided:
                     self._hesitate(batch, route, durable=True)
 
+    def _push_later(
+        self, head: Head, batches: Sequence[Batch], exclude: Subscriber | None = None
+    ) -> None:
+        """Push batches in slices, behind those that wait."""
+        begun = bool(head.waiting)
+        head.waiting.extend([(batch, exclude) for batch in batches])
+        at_once = PUSHED_AT_ONCE
+        if begun and len(batches) <= ONE_TURN:  # or more would come than goes
+            at_once = 2 * len(batches)
+        for _ in range(at_once):
+            if not head.waiting:
+                return
+            self._push_next(head)
+        if head.waiting and not begun:
+            self.chores.add(self._push_all(head))
+
+    def _push_all(self, head: Head) -> Iterator[None]:
+        while head.waiting:
+            self._push_next(head)
+            yield
+
+    def _push_next(self, head: Head) -> None:
+        durable = head is self.around.durable
+        batch, exclude = head.waiting.popleft()
+        if batch.run.topic == DELAYED:
+            if not durable:
+                self.delays.add(batch)
+            return
+        route = self.router.route(batch.run.topic)
+        for subscriber, subscriptions in route.durable if durable else route.live:
+            if subscriber is exclude:
+                continue
+            # Some may have come since the batch did.
+            wants = tuple([each for each in subscriptions if each.since <= batch.offset])
+            if wants:
+                subscriber.push(batch, wants)
+        if isinstance(exclude, Subscriber):
+            exclude.skipped(batch)
+        if route.undecided:
+            self._hesitate(batch, route, durable=durable)
+
     def rewound(self, end: int) -> None:
+        self.around.live.rewind(end)
+        self.around.durable.rewind(end)
         for subscriber in self._subscribers:
             subscriber.rewind(end)
         for queue in self.queues.values():
@@ -175,7 +229,14 @@ class Broker:
             self.queues[spec.name] = queue
             queue.begin()
             self._backlogs.watch(queue)
+            self.unused.add(spec)
         return queue
+
+    def forget_queue(self, name: str) -> None:
+        """There is no such queue any more, nor anything that was noted of it."""
+        if (queue := self.queues.pop(name, None)) is not None:
+            queue.close()
+        self.engine.notes.delete_queue(name)
 
     def look_at(self, spec: QueueSpec) -> Queue:
         """The queue of that name as it is, or was when the broker stopped. Nothing changes by it:
@@ -188,9 +249,16 @@ class Broker:
         queue = self.queue(command.queue)
         return queue, queue.add(command.key, outlet, command.prefetch)
 
-    def abandon(self, queue: Queue, consumer: Consumer) -> None:
-        self._consumers -= 1
-        queue.remove(consumer)
+    def abandon_all(self, consumers: list[tuple[Queue, Consumer]]) -> None:
+        """A connection takes no more from these queues."""
+        self._in_pieces(self._abandon(consumers))
+
+    def _abandon(self, consumers: list[tuple[Queue, Consumer]]) -> Iterator[None]:
+        for number, (queue, consumer) in enumerate(consumers, 1):
+            self._consumers -= 1
+            queue.remove(consumer)
+            if not number % DROPPED_AT_ONCE and number < len(consumers):
+                yield
 
     @property
     def subscriptions(self) -> int:
@@ -200,7 +268,8 @@ class Broker:
     @property
     def busy(self) -> bool:
         """Some cursor is about to give more, without anyone asking."""
-        reading = any(each.busy for each in self._subscribers)
+        pushing = self.around.live.waiting or self.around.durable.waiting
+        reading = bool(pushing) or any(each.busy for each in self._subscribers)
         return reading or any(queue.busy for queue in self.queues.values())
 
     def lags(self) -> Iterator[int]:
@@ -222,14 +291,7 @@ class Broker:
 
     def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
-        subscriber = Subscriber(
-            self.engine,
-            self.router,
-            self.gaps,
-            self.read_errors,
-            outlet=outlet,
-            name=command.durable,
-        )
+        subscriber = Subscriber(self.around, outlet=outlet, name=command.durable)
         self._subscribers.add(subscriber)
         if subscriber.name is not None:
             if (holder := self._durable.get(subscriber.name)) is not None:
@@ -273,12 +335,15 @@ class Broker:
             if subscriber.subscriptions:
                 yield
 
+    def _in_pieces(self, work: Iterator[None]) -> None:
+        """The first at once, and most often that is all."""
+        if next(work, self) is None:
+            self.chores.add(work)
+
     def remove(self, subscriber: Subscriber) -> None:
         """Forget a subscriber and its subscriptions. Doing so twice is harmless."""
         subscriber.close()
-        dropping = self._drop_all(subscriber)
-        if next(dropping, self) is None:  # there are more than a few
-            self.chores.add(dropping)
+        self._in_pieces(self._drop_all(subscriber))
         self._subscribers.discard(subscriber)
         if subscriber.name is not None:
             holder = self._durable.get(subscriber.name)

@@ -6,13 +6,15 @@ A chore is a generator that yields whenever it may be interrupted. Chores take t
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 # So long chores are worked on in a turn, all together.
 CHORE_SECONDS = 0.002
+DISPOSED_AT_ONCE = 200
 
 
 class Chores:
@@ -30,6 +32,15 @@ class Chores:
     def add(self, chore: Iterator[None]) -> None:
         self._chores.append(chore)
         self._schedule()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Have something done that takes no longer than a slice."""
+        self.add(_once(act))
+
+    def dispose(self, gone: dict[Any, Any]) -> None:
+        """Let go of what nobody needs any more. With very many objects, that takes long."""
+        if len(gone) > DISPOSED_AT_ONCE:
+            self.add(_dispose(gone))
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -53,3 +64,15 @@ class Chores:
         self.seconds += perf_counter() - began
         if self._chores:
             self._schedule()
+
+
+def _dispose(gone: dict[Any, Any]) -> Iterator[None]:
+    while gone:
+        for _ in range(min(DISPOSED_AT_ONCE, len(gone))):
+            gone.popitem()
+        yield
+
+
+def _once(act: Callable[[], None]) -> Iterator[None]:
+    act()
+    yield from ()

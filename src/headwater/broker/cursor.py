@@ -7,16 +7,22 @@ delays no one.
 
     position is None    at the head: the next batch is pushed
     position is a number  behind: everything from there on is still to be given
+
+Where very many batches come at once, pushing them takes a while, and what comes next has to wait
+behind them (`Head`). Until then the head is where that has come to, and not the end of the log.
 """
 
 import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 
 from mypy_extensions import mypyc_attr
 
+from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.router import OwnedSubscription, Route, Router
 from headwater.errors import HeadwaterError, LogError
 from headwater.filters import wanting
@@ -25,8 +31,8 @@ from headwater.message import EXPIRE_AT, Batch, Headers
 
 logger = logging.getLogger(__name__)
 
-# How many batches a cursor looks at before others get their turn.
-BATCHES_PER_TURN = 256
+# So long a cursor gives what there is before others get their turn.
+SLICE_SECONDS = 0.001
 # How much is read from the log at once.
 READ_BYTES = 512 * 1024
 # A read that fails (no file descriptor, an error of the disk) is tried again for so long.
@@ -72,6 +78,36 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, HeadwaterError) else type(error).__name__
 
 
+class Head:
+    """The end of the log, for those who are given batches as they come."""
+
+    def __init__(self) -> None:
+        #: Batches that are still to be pushed, in order, and whom each of them is not for.
+        self.waiting: deque[tuple[Batch, object]] = deque()
+
+    def limit(self, end: int) -> int:
+        """Everything before it was pushed. `end`: that of the log."""
+        return self.waiting[0][0].offset if self.waiting else end
+
+    def rewind(self, end: int) -> None:
+        while self.waiting and self.waiting[-1][0].end > end:
+            self.waiting.pop()
+
+
+class Surroundings:
+    """What all cursors of a broker share."""
+
+    def __init__(self, engine: Engine, router: "Router[Cursor]") -> None:
+        self.engine = engine
+        self.router = router
+        self.gaps = Gaps()
+        self.read_errors = ReadErrors()
+        self.read_ahead = ReadAhead()
+        #: Of those who see what is appended, and of those who see what is durable.
+        self.live = Head()
+        self.durable = Head()
+
+
 def has_expired(headers: Headers) -> bool:
     """Whether nobody is to be given messages with these headers any more."""
     for name, value in headers:
@@ -87,17 +123,18 @@ class Cursor(ABC):
     #: What it is known under, if anything.
     name: str | None = None
 
-    def __init__(
-        self, engine: Engine, router: "Router[Cursor]", gaps: Gaps, read_errors: ReadErrors
-    ) -> None:
-        self._engine = engine
-        self._router = router
-        self._gaps = gaps
-        self._read_errors = read_errors
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._engine = around.engine
+        self._router = around.router
+        self._gaps = around.gaps
+        self._read_errors = around.read_errors
+        self._read_ahead = around.read_ahead
         self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None
+        self._floor = 0  # it wants nothing before this offset, although it is at the head
         self._reading: asyncio.Task[None] | None = None
         self._retrying: asyncio.TimerHandle | None = None  # after a read that failed
         self._failing_since: float | None = None
@@ -115,7 +152,7 @@ class Cursor(ABC):
     @property
     def position(self) -> int:
         """Everything before this offset has been given, or was not wanted."""
-        return self._limit() if self._position is None else self._position
+        return max(self._limit(), self._floor) if self._position is None else self._position
 
     @property
     def behind(self) -> bool:
@@ -127,6 +164,11 @@ class Cursor(ABC):
         return self._waits_for_log or self._scheduled
 
     @property
+    def _reader(self) -> int:
+        """In whose name it reads: who reads much has to wait."""
+        return id(self)
+
+    @property
     def _waits_for_log(self) -> bool:
         return self._reading is not None or self._retrying is not None
 
@@ -136,7 +178,7 @@ class Cursor(ABC):
 
     def push(self, batch: Batch, wants: Wants) -> None:
         """A new batch for a cursor at the head; one that is behind finds it by itself."""
-        if self._position is not None:
+        if self._position is not None or batch.offset < self._floor:
             return
         if batch.run.headers and has_expired(batch.run.headers):
             return
@@ -148,6 +190,7 @@ class Cursor(ABC):
         """What came from `end` on was not stored; other messages will take those offsets."""
         if self._position is not None and self._position > end:
             self._position = end
+        self._floor = min(self._floor, end)
 
     def close(self) -> None:
         self._closed = True
@@ -161,30 +204,34 @@ class Cursor(ABC):
         if self._retrying is not None:
             self._retrying.cancel()
             self._retrying = None
+        self._read_ahead.drop(self)
 
     def pump(self) -> None:
         """Give what there is room for."""
         if self._closed or self._waits_for_log:
             return
-        for _ in range(BATCHES_PER_TURN):
-            if self._position is None:
-                return
+        stop = perf_counter() + SLICE_SECONDS
+        while self._position is not None:
             if self._position >= self._limit():
-                self._position = None
+                self._floor, self._position = self._position, None
                 self._caught_up()
                 return
-            batch = self._engine.recent(self._position) or self._next_ahead(self._position)
+            batch = self._next()
             if batch is None:
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 return
             self._position = max(self._position, batch.offset)
             if not self._offer(batch):
                 return
-        self._pump_soon()
+            if perf_counter() >= stop:
+                self._pump_soon()
+                return
 
-    def _next_ahead(self, position: int) -> Batch | None:
-        """The next batch of what was read before, if that was kept."""
-        return None
+    def _next(self) -> Batch | None:
+        """The next batch, if it is in memory."""
+        assert self._position is not None
+        recent = self._engine.recent(self._position)
+        return recent or self._read_ahead.next(self, self._position)
 
     def _keep_ahead(self, batches: Sequence[Batch]) -> None:  # noqa: B027
         """There was no room for these, from the first one on."""
@@ -192,13 +239,19 @@ class Cursor(ABC):
     def _caught_up(self) -> None:  # noqa: B027
         """It is at the head."""
 
+    @property
+    def _head(self) -> Head:
+        return self._around.durable if self.durable else self._around.live
+
     def _limit(self) -> int:
-        return self._engine.watermark if self.durable else self._engine.end
+        return self._head.limit(self._engine.watermark if self.durable else self._engine.end)
 
     def _pump_soon(self) -> None:
+        """Go on when it is its turn, among all cursors that have more to do."""
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump_again)
+            assert self._router.chores is not None
+            self._router.chores.soon(self._pump_again)
 
     def _pump_again(self) -> None:
         self._scheduled = False
@@ -206,7 +259,7 @@ class Cursor(ABC):
 
     def hesitate(self, batch: Batch) -> None:
         """It is not known yet whether it wants a new batch: go on there when it is."""
-        if self._position is None:
+        if self._position is None and batch.offset >= self._floor:
             self._position = batch.offset
 
     def decided(self) -> None:
@@ -247,21 +300,26 @@ class Cursor(ABC):
         batches, end = found
         if not batches or batches[0].offset >= self._engine.start:
             self._count_lost()  # retention may have come in between
-        for number, batch in enumerate(batches):
+        stop = perf_counter() + SLICE_SECONDS
+        for number, batch in enumerate(batches, 1):
             self._position = max(self._position, batch.offset)
             if self._closed:
                 return
             if not self._offer(batch):
-                self._keep_ahead(batches[number:])
+                self._keep_ahead(batches[number - 1 :])
+                return
+            if number < len(batches) and perf_counter() >= stop:
+                self._read_ahead.keep(self, batches[number:])
+                self._pump_soon()
                 return
         self._position = max(self._position, end)
-        self._pump_soon()
+        self.pump()
 
     async def _try_to_read(self, start: int) -> tuple[Sequence[Batch], int] | None:
         """The task ends in one of three ways, and never silently: with what was read; with another
         try later, as files and disks recover; or with the end of whom the cursor serves."""
         try:
-            found = await self._engine.read(start, self._wanted(), READ_BYTES)
+            found = await self._engine.read(start, self._wanted(), READ_BYTES, self._reader)
         except OSError as error:
             self._read_errors.add(error)
             self._done_reading()

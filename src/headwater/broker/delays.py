@@ -265,7 +265,7 @@ class Delays:
                 runs.append(self._restored(batch))
         if not runs:
             return
-        batches = self._broker.publish_all(runs)
+        batches = self._broker.publish_all(self._broker.prepare(runs))
         settled: asyncio.Future[LogUnavailable | None] = asyncio.Future()
         self._engine.when_durable(batches[-1].end, partial(_settle, settled))
         if (error := await settled) is not None:

@@ -145,8 +145,7 @@ class Peer(BrokerPeer):
         self._left = True
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
-        for queue, consumer in self._consumers.values():
-            self._broker.abandon(queue, consumer)
+        self._broker.abandon_all(list(self._consumers.values()))
         if self._sole:
             self._broker.release(self)
 
@@ -254,6 +253,8 @@ class Peer(BrokerPeer):
         most = self._broker.most_subscriptions
         if not known and len(self._consumers) >= most:
             raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
+        if not known:
+            self._broker.unused.check(command.queue)
         self._answer(command.answer)
         if not known:
             queue, consumer = self._broker.consume(command, self._outlet)

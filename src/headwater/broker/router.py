@@ -16,7 +16,7 @@ it is known whether they want the topic.
 
 from collections.abc import Hashable, Iterable, Iterator
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.broker.chores import Chores
 from headwater.broker.matching.matcher import Matcher
@@ -97,8 +97,8 @@ class Router(Generic[O]):
     def __init__(self, chores: Chores | None = None, matcher: Matcher | None = None) -> None:
         """Without these, every route is complete at once, whatever that takes."""
         self._root: _Node[O] = _Node()
-        self._chores = chores
-        self._patterns = Patterns(matcher, self._answered, self._refused)
+        self.chores = chores
+        self._patterns = Patterns(matcher, self._answered, self._refused, self._dispose)
         # Equal filters are asked once for all that hold them.
         self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
@@ -145,7 +145,7 @@ class Router(Generic[O]):
         if topic == DELAYED:
             return Route({})
         undecided: frozenset[O] = frozenset()
-        decision = self._patterns.ask(topic, AT_ONCE_SECONDS if self._chores else inf)
+        decision = self._patterns.ask(topic, AT_ONCE_SECONDS if self.chores else inf)
         if not self._patterns.complete(decision):
             undecided = frozenset(
                 subscription.owner
@@ -171,11 +171,16 @@ class Router(Generic[O]):
         incomplete, self._incomplete = self._incomplete, {}
         for route in incomplete.values():
             self._wake(route.undecided)
-        self._routes.clear()
+        routes, self._routes = self._routes, {}
+        self._dispose(routes)
+
+    def _dispose(self, gone: dict[Any, Any]) -> None:
+        if self.chores is not None:
+            self.chores.dispose(gone)
 
     def _ask_later(self, topic: str) -> None:
-        if not self._to_ask and self._chores is not None:
-            self._chores.add(self._ask())
+        if not self._to_ask and self.chores is not None:
+            self.chores.add(self._ask())
         self._to_ask[topic] = None
 
     def _ask(self) -> Iterator[None]:
@@ -200,8 +205,8 @@ class Router(Generic[O]):
 
     def _wake(self, owners: Iterable[O]) -> None:
         """Soon, and each of them once, however many topics there are."""
-        if not self._waiting and owners and self._chores is not None:
-            self._chores.add(self._wake_all())
+        if not self._waiting and owners and self.chores is not None:
+            self.chores.add(self._wake_all())
         self._waiting.update(owners)
 
     def _wake_all(self) -> Iterator[None]:

@@ -5,11 +5,10 @@ from collections import deque
 
 from mypy_extensions import mypyc_attr
 
-from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants
-from headwater.broker.router import Route, Router
+from headwater.broker.cursor import Cursor, Surroundings, Wants
+from headwater.broker.router import Route
 from headwater.commands import Outlet
 from headwater.errors import Code, Refusal
-from headwater.log.engine import Engine
 from headwater.message import Batch
 
 logger = logging.getLogger(__name__)
@@ -20,17 +19,8 @@ OWN_STRETCHES = 10_000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Subscriber(Cursor):
-    def __init__(
-        self,
-        engine: Engine,
-        router: Router[Cursor],
-        gaps: Gaps,
-        read_errors: ReadErrors,
-        *,
-        outlet: Outlet,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(engine, router, gaps, read_errors)
+    def __init__(self, around: Surroundings, *, outlet: Outlet, name: str | None = None) -> None:
+        super().__init__(around)
         self._outlet = outlet
         #: The name that its position is remembered under, if it is.
         self.name = name
@@ -44,7 +34,7 @@ class Subscriber(Cursor):
         """Give nothing until `release`: an answer that has to come first is not sent yet."""
         self._holds += 1
         if self._position is None:
-            self._position = self._limit()
+            self._position = self.position
 
     def release(self) -> None:
         self._holds -= 1
@@ -56,12 +46,17 @@ class Subscriber(Cursor):
 
     def skip(self, batch: Batch) -> None:
         """A batch of its own that it does not want back."""
-        if self._position is None:
+        if self._position is None and not self._head.waiting:
             return
         if self._own and self._own[-1][1] == batch.offset:
             self._own[-1] = (self._own[-1][0], batch.end)
         else:
             self._own.append((batch.offset, batch.end))
+
+    def skipped(self, batch: Batch) -> None:
+        """A batch of its own had to wait, and was pushed to others now."""
+        if self._position is None:
+            self._forget_own(batch.end)
 
     @property
     def overcommitted(self) -> bool:
@@ -93,14 +88,17 @@ class Subscriber(Cursor):
         return tuple(each for each in wants if self._given.get(each.key) != batch.offset)
 
     def _caught_up(self) -> None:
-        self._own.clear()
+        self._forget_own(self._limit())
+
+    def _forget_own(self, before: int) -> None:
+        while self._own and self._own[0][1] <= before:
+            self._own.popleft()
 
     def _wants(self, batch: Batch, route: Route[Cursor]) -> Wants:
         return () if self._is_own(batch) else super()._wants(batch, route)
 
     def _is_own(self, batch: Batch) -> bool:
-        while self._own and self._own[0][1] <= batch.offset:
-            self._own.popleft()
+        self._forget_own(batch.offset)
         return bool(self._own) and self._own[0][0] <= batch.offset
 
     def _broken(self, sentence: str) -> None:

@@ -84,6 +84,11 @@ class Limits:
         100_000,
         "Subscriptions that one client may have.",
     )
+    client_queues: int = setting(
+        units.whole_number(1, 10_000_000),
+        100_000,
+        "Queues that clients may make by consuming them, all clients together.",
+    )
     output_buffer_bytes: int = setting(
         units.size("4KiB", "1GiB"),
         "1MiB",

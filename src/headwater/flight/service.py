@@ -37,7 +37,7 @@ from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
 from headwater.flight.rows import PROTOCOL, Checker, runs_of
 from headwater.flight.server import FlightServer
 from headwater.flight.stages import Intent, Stages, stage_of
-from headwater.message import Run
+from headwater.message import Group, Run
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ class FlightService:
         """Append the rows of a batch, without those that are there already."""
         stored = self._stored(intent) if resumed else []
         runs = list(runs_of(self._stages.rows(intent.files), intent.publisher, len(stored)))
-        first = self._in_loop(self._publish(runs)) if runs else self._engine.watermark
+        first = self._publish(runs) if runs else self._engine.watermark
         first = stored[0] if stored else first
         count = len(stored) + sum(map(len, runs))
         self._stages.finish(intent, first, count)
@@ -332,13 +332,20 @@ class FlightService:
     def _in_loop(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def _publish(self, runs: list[Run]) -> int:
+        """Append all runs in one group; returns the first offset when all are durable. What takes
+        time with very many runs is done here, and not in the loop."""
+        group = self._broker.prepare(runs)
+        first: int = self._in_loop(self._append_all(group))
+        with self._counting:
+            self._traffic.messages_in += group.count
+            self._traffic.bytes_in += sum(run.size for run in runs)
+        return first
+
     # What happens in the loop
 
-    async def _publish(self, runs: list[Run]) -> int:
-        """Append all runs in one group; returns the first offset when all are durable."""
-        batches = self._broker.publish_all(runs)
-        self._traffic.messages_in += sum(map(len, runs))
-        self._traffic.bytes_in += sum(run.size for run in runs)
+    async def _append_all(self, group: Group) -> int:
+        batches = self._broker.publish_all(group)
         await self._durable(batches[-1].end)
         return batches[0].offset
 

@@ -8,14 +8,14 @@ and reports each group. Nothing here waits for a disk in the loop.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
 
 from headwater.errors import LogUnavailable
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 from headwater.timings import Timings
 
 #: Says whether a topic is wanted, so that a reader can skip blocks without decoding them.
@@ -99,6 +99,9 @@ class Notes(Protocol):
     def save_queue(self, name: str, snapshot: Callable[[], bytes]) -> None:
         """Remember the state of a queue as it is when it is written: `snapshot` is called then."""
 
+    def delete_queue(self, name: str) -> None:
+        """Forget a queue."""
+
     def queue_names(self) -> list[str]:
         """Those of queues; what begins with "$" is the broker's own."""
 
@@ -107,9 +110,29 @@ class Notes(Protocol):
         Raises LogUnavailable if that cannot be done."""
 
 
+class Readers(Protocol):
+    """Those who read the log, for everyone whose messages are not in memory."""
+
+    @property
+    def waiting(self) -> int:
+        """How many reads wait for their turn."""
+
+    @property
+    def waits(self) -> Timings:
+        """How long reads had to wait for their turn."""
+
+    @property
+    def times(self) -> Timings:
+        """How long they took then."""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Engine(ABC):
-    """One totally ordered log."""
+    """One totally ordered log.
+
+    Reading takes turns: who has read least lately goes first. `reader` says who that is; without
+    it, one counts as nobody, of whom there is one.
+    """
 
     notes: Notes
 
@@ -142,6 +165,11 @@ class Engine(ABC):
     def syncs(self) -> Timings:
         """How long it took to have things on the disk."""
 
+    @property
+    @abstractmethod
+    def readers(self) -> Readers:
+        """How busy those are who read the log."""
+
     @abstractmethod
     def segments(self) -> list[SegmentInfo]:
         """What the log is made of, the oldest first."""
@@ -173,7 +201,7 @@ class Engine(ABC):
         hears of it as by `when_durable`."""
 
     @abstractmethod
-    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+    def append_all(self, group: Group) -> Sequence[Batch]:
         """Append runs that become durable, and so visible, in one step."""
 
     @abstractmethod
@@ -194,19 +222,27 @@ class Engine(ABC):
         """The batch that holds `offset`, if it is still in memory."""
 
     @abstractmethod
-    async def offset_at(self, timestamp: int) -> int:
+    async def offset_at(self, timestamp: int, reader: Hashable = None) -> int:
         """The first durable offset whose message came at that time (µs) or later."""
 
     @abstractmethod
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
         """Durable batches from `offset` on that hold wanted topics, and the offset to go on from.
 
-        An `offset` before `start` reads from `start`.
+        An `offset` before `start` reads from `start`. It takes some milliseconds: where little is
+        wanted, there may be nothing found yet.
         """
 
     @abstractmethod
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
+        self,
+        offset: int,
+        wanted: Wanted,
+        seconds: float,
+        end: int | None = None,
+        reader: Hashable = None,
     ) -> tuple[int, int, int | None]:
         """How many durable messages with wanted topics there are from `offset` on (and before
         `end`), up to which offset they were counted in about so many seconds, and when the oldest

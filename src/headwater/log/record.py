@@ -59,6 +59,13 @@ MAX_PAYLOAD_BYTES = 2**31 - 2**20
 # A piece of this size is converted in about half a millisecond.
 _PIECE_MESSAGES = 8_192
 _PIECE_BYTES = 4 << 20
+_PIECE_ROWS = 4_096
+
+#: So many batches of a frame are made at once: making them keeps the interpreter lock for about a
+#: microsecond each, and they take memory, however little is in them.
+MOST_BATCHES = 2_048
+# So many topics are looked at between two looks at the clock.
+_TOPICS_AT_ONCE = 64
 
 # On JSON messages zstd needs half the space of LZ4. It decompresses 0.7 GB/s instead of 1.5, which
 # is still several times what a broker delivers. Higher levels were slower and no smaller.
@@ -266,9 +273,9 @@ class FrameRows:
         self.base, self.end = base, base + count
         payloads = self.table.column(PAYLOADS)
         # One more than there are rows: the last one is where a further row would start.
-        self._starts: list[int] = payloads.offsets.to_pylist()
+        self._starts: list[int] = _objects(payloads.offsets)
         self._sizes = _bytes_before(payloads.values, self._starts)
-        self._topics: list[str] = self.table.column(TOPIC).to_pylist()
+        self._topics: list[str] = _objects(self.table.column(TOPIC))
         if self._topics and self._starts[-1] != count:
             raise pa.ArrowInvalid(f"{self._starts[-1]} messages where {count} should be")
 
@@ -293,7 +300,7 @@ class FrameRows:
 
     def first_at(self, timestamp: int) -> int:
         """The offset of the first message with this timestamp or a later one, or `end`."""
-        times = _integers(self.table.column(TIMESTAMP))
+        times = _objects(self.table.column(TIMESTAMP).view(pa.int64()))
         for start, at in zip(self._starts, times, strict=False):  # there is one more start
             if at >= timestamp:
                 return self.base + start
@@ -307,13 +314,19 @@ class FrameRows:
         return _integers(column.slice(0, 1))[0], _integers(column.slice(len(column) - 1))[0]
 
     def batches(
-        self, offset: int, end: int, wanted: Callable[[str], bool], max_bytes: int
+        self,
+        offset: int,
+        end: int,
+        wanted: Callable[[str], bool],
+        max_bytes: int,
+        late: Callable[[], bool] = lambda: False,
     ) -> tuple[list[Batch], int]:
         """Batches from `offset` to `end` with wanted topics, and the offset to go on from.
 
-        About `max_bytes` of payload, but at least one batch if there is any.
+        About `max_bytes` of payload and MOST_BATCHES at most, but at least one batch if there is
+        any that is found before it is `late`.
         """
-        rows, following = self._choose(offset, end, wanted, max_bytes)
+        rows, following = self._choose(offset, end, wanted, max_bytes, late)
         batches = self._build(rows) if rows else []
         if batches and batches[0].offset < offset:
             batches[0] = batches[0].since(offset)
@@ -322,13 +335,22 @@ class FrameRows:
         return batches, following
 
     def _choose(
-        self, offset: int, end: int, wanted: Callable[[str], bool], max_bytes: int
+        self,
+        offset: int,
+        end: int,
+        wanted: Callable[[str], bool],
+        max_bytes: int,
+        late: Callable[[], bool],
     ) -> tuple[list[int], int]:
         starts, sizes = self._starts, self._sizes
         rows: list[int] = []
-        for row in range(bisect_right(starts, offset - self.base) - 1, len(self._topics)):
-            if max_bytes <= 0 or self.base + starts[row] >= end:
+        first = bisect_right(starts, offset - self.base) - 1
+        for row in range(first, len(self._topics)):
+            full = max_bytes <= 0 or len(rows) >= MOST_BATCHES
+            if full or self.base + starts[row] >= end:
                 return rows, min(self.base + starts[row], end)
+            if row > first and not (row - first) % _TOPICS_AT_ONCE and late():
+                return rows, self.base + starts[row]
             if wanted(self._topics[row]):
                 rows.append(row)
                 max_bytes -= sizes[row + 1] - sizes[row]
@@ -379,6 +401,14 @@ def _runs(table: Any) -> Iterator[Run]:
 def _header_tuples(column: Any) -> Iterator[Headers]:
     # `values` is that of all rows, also of those that a slice leaves out.
     return map(tuple, column.to_pylist()) if len(column.values) else repeat((), len(column))
+
+
+def _objects(column: Any) -> list[Any]:
+    """The values of a column that may have very many."""
+    if len(column) <= _PIECE_ROWS:
+        return list(column.to_pylist())
+    pieces = range(0, len(column), _PIECE_ROWS)
+    return list(chain.from_iterable(column.slice(at, _PIECE_ROWS).to_pylist() for at in pieces))
 
 
 def _integers(timestamps: Any) -> list[int]:

@@ -47,6 +47,7 @@ SETTLE_SECONDS = 2.0
 FAREWELL_SECONDS = 1.0
 FLIGHT_SECONDS = 0.5
 CLOSE_SECONDS = 1.0
+SWITCH_SECONDS = 0.001
 # A broker that cannot go on says so for a while, to clients and to whoever asks for its health.
 FAILED_SECONDS = 3.0
 
@@ -99,6 +100,7 @@ class Server:
         broker = Broker(
             engine,
             subscriptions=config.limits.subscriptions,
+            client_queues=config.limits.client_queues,
             repeat_seconds=wiring.repeat_seconds(services),
         )
         connections = Connections(bounds, broker.join, services)
@@ -139,6 +141,7 @@ class Server:
         for service in self.services.values():
             for queue in service.queues():
                 self.broker.queue(queue)
+        self.broker.unused.recall(partial(wiring.queue_spec, self.services))
 
     async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}
@@ -306,7 +309,12 @@ def run(config: Config, announce: Callable[[Server], None], log_format: str = "t
     # The newest batches stay in memory, and the collector would look through all of them again and
     # again: a fifth of the CPU with many small messages. Hardly anything here is ever in a cycle.
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    # A collection looks at what has come since the last one and is still there: not too much of it,
+    # or the loop stands still for a fifth of a second.
+    gc.set_threshold(20_000, 4, 100)
+    # So long the loop waits for a thread that reads or writes the log, each time that it comes back
+    # from the system: with Python's 5 ms, a few readers of history would slow down everyone.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=loop_factory(config.loop)) as runner:
         ending = runner.run(serve(config, announce, log_format))
         if not ending.complete:

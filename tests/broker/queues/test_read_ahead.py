@@ -1,13 +1,14 @@
 """A consumer that takes little at a time does not have the log read again for each message."""
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headwater.broker import read_ahead
 from headwater.broker.broker import Broker
-from headwater.broker.queues import read_ahead
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.log.engine import Wanted
@@ -22,9 +23,11 @@ RUNS, MESSAGES = 20, 10
 class CountingEngine(EmbeddedEngine):
     reads = 0
 
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
         self.reads += 1
-        return await super().read(offset, wanted, max_bytes)
+        return await super().read(offset, wanted, max_bytes, reader)
 
 
 async def filled(directory: Path) -> tuple[CountingEngine, Broker]:
@@ -90,7 +93,7 @@ def test_the_next_consumer_goes_on_with_the_right_message(tmp_path: Path) -> Non
 
 
 def test_only_some_queues_have_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "MOST_FEEDS", 2)
+    monkeypatch.setattr(read_ahead, "MOST_CURSORS", 2)
 
     async def check() -> None:
         engine, broker = await filled(tmp_path)

@@ -7,6 +7,7 @@ the price of is asked elsewhere (`Matcher`), and the answer comes later.
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 from headwater.broker.matching.matcher import Matcher
 from headwater.filters import BindingFilter, RegexFilter
@@ -28,8 +29,13 @@ class Decision:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.matching: set[AskedFilter] = set()
-        self.elsewhere: set[AskedFilter] = set()  # asked, and no answer yet
+        # Not sets that change: most topics have none, and the collector looks at each of them.
+        self.matching: frozenset[AskedFilter] = frozenset()
+        self.elsewhere: frozenset[AskedFilter] = frozenset()  # asked, and no answer yet
+
+
+#: Where there is nothing to ask.
+NO_DECISION = Decision()
 
 
 class Patterns:
@@ -38,12 +44,15 @@ class Patterns:
         matcher: Matcher | None,
         decided: Callable[[str], None],
         refused: Callable[[AskedFilter], None],
+        dispose: Callable[[dict[Any, Any]], None],
     ) -> None:
         """`decided` hears of topics about which an answer has come; without a matcher all are given
-        at once. `refused` hears of filters that take too long."""
+        at once. `refused` hears of filters that take too long. `dispose` lets go of very many
+        things."""
         self._matcher = matcher
         self._decided = decided
         self._refused = refused
+        self._dispose = dispose
         self._order: list[AskedFilter | None] = []  # None: gone
         self._places: dict[AskedFilter, int] = {}
         self._decisions: dict[str, Decision] = {}
@@ -60,14 +69,16 @@ class Patterns:
         if gone > max(GONE, len(self._places)):
             self._order = [each for each in self._order if each is not None]
             self._places = {each: place for place, each in enumerate(self._places)}
-            self._decisions.clear()
+            self._forget()
 
     def ask(self, topic: str, seconds: float) -> Decision:
         """Ask about a topic for so long at most, but for a few filters at least."""
+        if not self._order:
+            return NO_DECISION
         decision = self._decisions.get(topic)
         if decision is None:
             if len(self._decisions) >= REMEMBERED_TOPICS:
-                self._decisions.clear()
+                self._forget()
             decision = self._decisions[topic] = Decision()
         stop = perf_counter() + seconds if len(self._order) > ASKED_AT_ONCE else 0.0
         while decision.asked < len(self._order):
@@ -79,6 +90,10 @@ class Patterns:
             if stop and perf_counter() >= stop:
                 break
         return decision
+
+    def _forget(self) -> None:
+        decisions, self._decisions = self._decisions, {}
+        self._dispose(decisions)
 
     def complete(self, decision: Decision) -> bool:
         return decision.asked >= len(self._order) and self._places.keys().isdisjoint(
@@ -104,19 +119,19 @@ class Patterns:
                 self._ask_elsewhere(self._matcher, wanted, topic, decision)
                 return
         if wanted.matches(topic):
-            decision.matching.add(wanted)
+            decision.matching |= {wanted}
 
     def _ask_elsewhere(
         self, matcher: Matcher, wanted: RegexFilter, topic: str, decision: Decision
     ) -> None:
-        decision.elsewhere.add(wanted)
+        decision.elsewhere |= {wanted}
 
         def answered(found: bool | None) -> None:
-            decision.elsewhere.discard(wanted)
+            decision.elsewhere -= {wanted}
             if found is None:
                 self._refused(wanted)
             elif found:
-                decision.matching.add(wanted)
+                decision.matching |= {wanted}
             self._decided(topic)
 
         matcher.ask(wanted.text, topic, answered)

@@ -13,7 +13,7 @@ The way of a message that nobody acknowledges, along the files:
 1. A feed is a cursor of the queue. It gives what the log pushes, or what it reads, to the consumers
    that have room, in turns. Each delivery is a lot: offsets, how often they were delivered, and the
    deadline for their acknowledgement. The rest of a piece that was read from the log and found no
-   room is kept for the few feeds that read last (read_ahead.py).
+   room is kept for the few cursors that read last (../read_ahead.py).
 2. An acknowledgement ends the message: it is no longer held, and nothing is kept of it.
 3. When a consumer leaves, or the deadline passes, the queue takes the message back. The feed gives
    returned messages first, marked as repeats, oldest first.
@@ -23,7 +23,7 @@ The way of a message that nobody acknowledges, along the files:
    other message; `purge` deletes them from the queue. Both move a position on.
 
 A message that waits too long in a queue that nobody consumes is dropped (backlog.py), where the
-queue has a limit.
+queue has a limit. A queue that a client has made and nobody consumes is deleted (unused.py).
 
 A queue owns its feeds and consumers, and calls go one way: queue, feed, consumer, outlet. The way
 back is what they return. Only the log can set a feed in motion without the queue, so a feed is

@@ -82,6 +82,11 @@ class DeadLetters:
         for task in self._tasks:
             task.cancel()
 
+    def concerns(self, name: str) -> bool:
+        """Whether something is noted of the dead letters of a queue, or is being done with them."""
+        noted = self._engine.notes.load_cursor(_cursor(name)) is not None
+        return noted or name in self._operations
+
     def bury(self, queue: "Queue", items: Sequence[tuple[int, int]], why: str) -> None:
         """Move messages, given as (offset, deliveries), to the queue's dead letters."""
         logger.warning(

@@ -3,14 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
-from headwater.broker.cursor import Cursor, Gaps, ReadErrors, Wants, has_expired
+from headwater.broker.cursor import (
+    SLICE_SECONDS,
+    Cursor,
+    Surroundings,
+    Wants,
+    has_expired,
+)
 from headwater.broker.queues.consumer import Consumer, Given, distribute
 from headwater.broker.queues.ledger import Returned
-from headwater.broker.queues.read_ahead import ReadAhead
-from headwater.broker.router import OwnedSubscription, Router
+from headwater.broker.router import OwnedSubscription
 from headwater.errors import Code, Refusal
-from headwater.log.engine import Engine
 from headwater.message import Batch
 from headwater.queue_spec import QueueSpec
 
@@ -24,20 +29,10 @@ Report = Callable[[list[Given]], None]
 
 class Feed(Cursor):
     def __init__(
-        self,
-        engine: Engine,
-        router: "Router[Cursor]",
-        gaps: Gaps,
-        read_errors: ReadErrors,
-        *,
-        spec: QueueSpec,
-        position: int,
-        report: Report,
-        read_ahead: ReadAhead,
+        self, around: Surroundings, *, spec: QueueSpec, position: int, report: Report
     ) -> None:
-        super().__init__(engine, router, gaps, read_errors)
+        super().__init__(around)
         self.durable = True
-        self._read_ahead = read_ahead
         self._loop = asyncio.get_running_loop()
         self._spec = spec
         self._report = report
@@ -72,18 +67,12 @@ class Feed(Cursor):
         before, self._position = self.position, offset
         return before
 
-    def _stop_reading(self) -> None:
-        super()._stop_reading()
-        self._read_ahead.drop(self)
-
-    def _next_ahead(self, position: int) -> Batch | None:
-        return self._read_ahead.next(self, position)
-
     def _keep_ahead(self, batches: Sequence[Batch]) -> None:
         self._read_ahead.keep(self, batches)
 
     def pump(self) -> None:
         """What has to be repeated goes first."""
+        stop = perf_counter() + SLICE_SECONDS
         while self.returned and not self._closed and self._has_room():
             if self._waits_for_log:
                 return
@@ -92,6 +81,9 @@ class Feed(Cursor):
                 self._reading = asyncio.get_running_loop().create_task(self._read_returned())
                 return
             self._repeat(batch)
+            if perf_counter() >= stop:
+                self._pump_soon()
+                return
         if self.consumers and not self.returned:
             super().pump()
 
@@ -129,16 +121,35 @@ class Feed(Cursor):
         if found is None:
             return
         batches, end = found
-        if self.returned and self.returned.oldest() < start:
-            self._pump_soon()  # a consumer left older ones meanwhile: these were not read
-            return
+        reached, stop = start, perf_counter() + SLICE_SECONDS
         for batch in batches:
+            if perf_counter() >= stop:
+                await self._let_others()
+                stop = perf_counter() + SLICE_SECONDS
+            if self._left_before(reached):
+                return
             self._forget(batch.offset)
             self._repeat(batch)
             if self.returned and self.returned.oldest() < batch.end:
                 return  # no room; the rest is read again later
+            reached = batch.end
+        if self._left_before(reached):
+            return
         self._forget(end)
         self._pump_soon()
+
+    def _left_before(self, offset: int) -> bool:
+        """Whether a consumer left some from before an offset meanwhile: these were not read."""
+        if self.returned and self.returned.oldest() < offset:
+            self._pump_soon()
+            return True
+        return False
+
+    async def _let_others(self) -> None:
+        """Have their turn."""
+        self._reading = asyncio.current_task()
+        await asyncio.sleep(0)
+        self._done_reading()
 
     def _forget(self, offset: int) -> None:
         """What is returned from before this place in the log is not there: retention took it, or
@@ -148,6 +159,11 @@ class Feed(Cursor):
             self._gaps.add(gone)
             logger.warning("%d messages of queue %s are no longer in the log", gone, self.name)
             self._report([])
+
+    @property
+    def _reader(self) -> int:
+        """A client may consume very many queues, and is one reader all the same."""
+        return id(self.consumers[0].outlet if self.consumers else self)
 
     @property
     def _described(self) -> str:

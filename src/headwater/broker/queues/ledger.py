@@ -9,12 +9,14 @@ A message of the queue is in one of three places:
 Everything else before the position is done with. So what is kept grows with the consumers' windows
 and not with the queue. In broadcast mode a message may be held by several consumers.
 
-    content   mark u16 | position u64 | count u32, then of all messages that are held or returned
-              the offsets, u64 each, and the deliveries, u16 each; all little-endian
+    content   mark u16 | position u64 | count u32 | unused since u32 | given u8, then of all
+              messages that are held or returned the offsets, u64 each, and the deliveries, u16
+              each; all little-endian
 
 It is made several times a second, and a queue may have very many of them: so no object is made for
-a message on the way. An earlier version began with the position, in which the mark does not occur,
-and had (offset u64, deliveries u16) for each message, all big-endian.
+a message on the way. An earlier version had another mark, and did not say since when a queue was
+unused and whether it had ever given a message. One before that began with the position, in which
+the marks do not occur, and had (offset u64, deliveries u16) for each message, all big-endian.
 """
 
 import struct
@@ -22,12 +24,23 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
-_MARK = 0xFFFF
-_HEAD = struct.Struct("<HQI")
+_MARK, _HEAD = 0xFFFE, struct.Struct("<HQIIB")
+_OLD_MARK, _OLD_HEAD = 0xFFFF, struct.Struct("<HQI")
 _OLD_POSITION = struct.Struct(">Q")
 _OLD_OPEN = struct.Struct(">QH")
 MOST_DELIVERIES = 0xFFFF
+
+
+class Usage(NamedTuple):
+    """Whether a queue is of any use."""
+
+    unused_since: int  # in seconds since 1970; 0: it has a consumer, or nobody knows
+    given: bool = True  # it has given messages to consumers
+
+
+_UNKNOWN = Usage(0)
 
 
 class Lot:
@@ -139,13 +152,21 @@ class Returned:
         return left
 
 
-def encode(position: int, deliveries: Mapping[int, int]) -> bytes:
+def encode(position: int, *parts: Mapping[int, int], usage: Usage = _UNKNOWN) -> bytes:
+    """`parts`: the deliveries of messages. Of one that is in several, the last counts."""
+    offsets, counts = array("Q"), array("H")
+    for part in parts:
+        offsets.extend(part)
+        counts.extend(_deliveries(part))
+    head = _HEAD.pack(_MARK, position, len(counts), *usage)
+    return head + _little_endian(offsets) + _little_endian(counts)
+
+
+def _deliveries(part: Mapping[int, int]) -> "array[int]":
     try:
-        counts = array("H", deliveries.values())
+        return array("H", part.values())
     except OverflowError:
-        counts = array("H", [min(count, MOST_DELIVERIES) for count in deliveries.values()])
-    head = _HEAD.pack(_MARK, position, len(counts))
-    return head + _little_endian(array("Q", deliveries)) + _little_endian(counts)
+        return array("H", [min(count, MOST_DELIVERIES) for count in part.values()])
 
 
 def decode(content: bytes, end: int) -> tuple[int, list[tuple[int, int]]]:
@@ -154,14 +175,36 @@ def decode(content: bytes, end: int) -> tuple[int, list[tuple[int, int]]]:
     return min(position, end), [item for item in items if item[0] < end]
 
 
+def usage(content: bytes) -> Usage:
+    if _mark(content) != _MARK:
+        return _UNKNOWN
+    *_, unused_since, given = _HEAD.unpack_from(content)
+    return Usage(unused_since, bool(given))
+
+
+def with_usage(content: bytes, usage: Usage) -> bytes:
+    """The same content, but for that."""
+    return encode(*_as_arguments(content), usage=usage)
+
+
+def _as_arguments(content: bytes) -> tuple[int, Mapping[int, int]]:
+    position, items = _decode(content)
+    return position, dict(items)
+
+
+def _mark(content: bytes) -> int:
+    return int.from_bytes(content[:2], "little")
+
+
 def _decode(content: bytes) -> tuple[int, Iterable[tuple[int, int]]]:
-    if not content.startswith(b"\xff\xff"):
+    if (mark := _mark(content)) not in (_MARK, _OLD_MARK):
         (position,) = _OLD_POSITION.unpack_from(content)
         return position, _OLD_OPEN.iter_unpack(content[8:])
-    _, position, count = _HEAD.unpack_from(content)
+    head = _HEAD if mark == _MARK else _OLD_HEAD
+    _, position, count, *_ = head.unpack_from(content)
     offsets, counts = array("Q"), array("H")
-    middle = _HEAD.size + 8 * count
-    offsets.frombytes(content[_HEAD.size : middle])
+    middle = head.size + 8 * count
+    offsets.frombytes(content[head.size : middle])
     counts.frombytes(content[middle:])
     if sys.byteorder == "big":
         offsets.byteswap()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.queues import ledger
 from headwater.broker.queues.consumer import Consumer, Given
 from headwater.broker.queues.feed import Feed
-from headwater.broker.queues.ledger import Returned
+from headwater.broker.queues.ledger import Returned, Usage
 from headwater.commands import Outlet
 from headwater.queue_spec import QueueSpec
 
@@ -48,7 +48,9 @@ class Queue:
         if content is None:
             position = self._engine.start if spec.from_start else self._engine.end
             left: list[tuple[int, int]] = []
+            self.usage = Usage(int(time.time()), given=False)
         else:
+            self.usage = ledger.usage(content)
             position, left = ledger.decode(content, self._engine.end)
         self._position = position  # the furthest that any feed has come
         self._returned = Returned()  # waits for the next consumer (broadcast)
@@ -66,6 +68,8 @@ class Queue:
 
     def begin(self) -> None:
         """It exists from now on. Before that it can only be looked at."""
+        if not self.usage.unused_since:
+            self._use(False)
         left = (self._shared.returned if self._shared else self._returned).clear()
         self._give_back(left, f"it was delivered {self.spec.max_deliveries} times")
 
@@ -78,6 +82,9 @@ class Queue:
         feed = self._shared or self._new_feed()
         self._feeds[consumer] = feed
         feed.join(consumer)
+        if self.usage.unused_since:
+            self._use(True)
+            self._changed()
         if feed is not self._shared:
             feed.returned.add(self._returned.clear())
         return consumer
@@ -89,6 +96,8 @@ class Queue:
         """A consumer is gone; what it holds goes to another one."""
         feed = self._feeds.pop(consumer)
         feed.leave(consumer)
+        if not self._feeds:
+            self._use(False)
         self._position = max(self._position, feed.position)
         left = consumer.holdings.clear()
         if feed is not self._shared:
@@ -171,19 +180,13 @@ class Queue:
 
     def _new_feed(self) -> Feed:
         position = max(self._position, *(feed.position for feed in self._feeds.values()), 0)
-        return Feed(
-            self._engine,
-            self._broker.router,
-            self._broker.gaps,
-            self._broker.read_errors,
-            spec=self.spec,
-            position=position,
-            report=self._given,
-            read_ahead=self._broker.read_ahead,
-        )
+        around = self._broker.around
+        return Feed(around, spec=self.spec, position=position, report=self._given)
 
     def _given(self, given: list[Given]) -> None:
         """A feed has given messages to consumers, each of which holds its lot by now."""
+        if not self.usage.given:
+            self.usage = self.usage._replace(given=True)
         for lot, _ in given:
             self.deliveries += len(lot.offsets)
         if given and self.spec.ack_seconds is not None:
@@ -192,17 +195,22 @@ class Queue:
                 self._timer = self._loop.call_at(given[0][0].deadline, self._expire)
         self._changed()
 
+    def _use(self, used: bool) -> None:
+        self.usage = Usage(0 if used else int(time.time()), self.usage.given)
+
     def _changed(self) -> None:
         self._notes.save_queue(self.spec.name, self._snapshot)
 
     def _snapshot(self) -> bytes:
         """Held messages count as to be repeated: after a crash nobody holds them any more."""
-        deliveries = {**self._returned.deliveries(), **self.buried}
-        for feed in self._all_feeds():
-            deliveries.update(feed.returned.deliveries())
-        for consumer in self._feeds:
-            deliveries.update(consumer.holdings.deliveries())
-        return ledger.encode(self.position, deliveries)
+        return ledger.encode(
+            self.position,
+            self._returned.deliveries(),
+            self.buried,
+            *(feed.returned.deliveries() for feed in self._all_feeds()),
+            *(consumer.holdings.deliveries() for consumer in self._feeds),
+            usage=self.usage,
+        )
 
     def _give_back(self, items: Sequence[tuple[int, int]], why: str) -> None:
         """Messages come back: to the next consumer, or among the dead letters."""

@@ -18,8 +18,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,6 +28,8 @@ from mypy_extensions import mypyc_attr
 from headwater.errors import LogUnavailable
 from headwater.files import sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
+from headwater.log.embedded.reader import SLICE_SECONDS
+from headwater.log.embedded.readers import ReaderThreads
 from headwater.log.embedded.sealer import Sealer
 from headwater.log.embedded.state import StateDatabase
 from headwater.log.embedded.statistics import LogStatistics
@@ -45,7 +46,7 @@ from headwater.log.engine import (
     Topic,
     Wanted,
 )
-from headwater.message import Batch, Run
+from headwater.message import Batch, Group, Run
 from headwater.timings import Timings
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class EmbeddedEngine(Engine):
         self._fresh_weight = 0
         self._handing_over: asyncio.Handle | None = None
         self._hurrying = False
+        self._trimming: asyncio.Handle | None = None
         # Who waits for a batch, by its end: its publisher, and others.
         self._publishers: deque[tuple[int, Receipt]] = deque()
         self._waiting: dict[int, list[Settled]] = {}
@@ -102,7 +104,7 @@ class EmbeddedEngine(Engine):
         self._refusal: str | None = None
         self._dead = False  # it refuses for good
         self._on_death: list[Callable[[str], None]] = []
-        self._readers = ThreadPoolExecutor(2, "log-reader")
+        self._readers = ReaderThreads()
         self._sealer = Sealer(store, self._thread_died)
         self._statistics = LogStatistics(store)
         self._syncer = Syncer(
@@ -153,7 +155,7 @@ class EmbeddedEngine(Engine):
             with contextlib.suppress(OSError, ValueError):
                 self._store.rewind(self._watermark)  # its publishers were refused
         await self._own_notes.close()
-        await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._readers.close)
         try:
             self._store.close()
         except OSError:
@@ -199,6 +201,10 @@ class EmbeddedEngine(Engine):
     def syncs(self) -> Timings:
         return self._syncer.timings
 
+    @property
+    def readers(self) -> ReaderThreads:
+        return self._readers
+
     def segments(self) -> list[SegmentInfo]:
         return [
             SegmentInfo(each.base, each.end, each.size, each.last_timestamp, each.sealed)
@@ -222,11 +228,16 @@ class EmbeddedEngine(Engine):
             self._handing_over = self._loop.call_later(GATHER_SECONDS, self._hand_over)
         return batch
 
-    def append_all(self, runs: Sequence[Run]) -> list[Batch]:
+    def append_all(self, group: Group) -> Sequence[Batch]:
         self.check_writable()
-        batches = [self._place(run) for run in runs]
+        self._timestamp = max(self._timestamp, time.time_ns() // 1000)
+        group.place(self._end, self._timestamp)
+        self._end += group.count
+        self._backlog += group.weight
+        self._tail.add_all(group.batches, group.weight)
+        self._fresh += group.batches
         self._hand_over()  # together, so the writer takes them together
-        return batches
+        return group.batches
 
     def _place(self, run: Run) -> Batch:
         self._timestamp = max(self._timestamp, time.time_ns() // 1000)
@@ -274,14 +285,24 @@ class EmbeddedEngine(Engine):
         self._settle(batches, None)
         for listener in self._listeners:
             listener.committed(batches)
-        self._tail.trim(self._watermark)
+        self._trim()
         self._lighten(batches)
+
+    def _trim(self) -> None:
+        if not self._tail.trim(self._watermark) and self._trimming is None:
+            self._trimming = self._loop.call_soon(self._trim_on)
+
+    def _trim_on(self) -> None:
+        self._trimming = None
+        self._trim()
 
     def _settle(self, batches: list[Batch], error: LogUnavailable | None) -> None:
         """Tell those who wait for these batches, in the order in which they began to."""
         publishers, waiting = self._publishers, self._waiting
-        for batch in batches if waiting else batches[-1:]:
-            end = batch.end
+        ends = [batch.end for batch in (batches if waiting else batches[-1:])]
+        if len(waiting) < len(ends):  # there can be very many batches
+            ends = sorted({ends[-1], *[end for end in waiting if end <= ends[-1]]})
+        for end in ends:
             while publishers and publishers[0][0] <= end:
                 publishers.popleft()[1].settled(error)
             for done in waiting.pop(end, ()):
@@ -361,22 +382,35 @@ class EmbeddedEngine(Engine):
     def recent(self, offset: int) -> Batch | None:
         return self._tail.find(offset)
 
-    async def offset_at(self, timestamp: int) -> int:
-        found = await self._loop.run_in_executor(self._readers, self._store.offset_at, timestamp)
+    async def offset_at(self, timestamp: int, reader: Hashable = None) -> int:
+        found = await self._readers.read(reader, self._store.offset_at, timestamp)
         return min(found, self._watermark)
 
-    async def read(self, offset: int, wanted: Wanted, max_bytes: int) -> tuple[list[Batch], int]:
-        return await self._loop.run_in_executor(
-            self._readers, self._store.read, offset, wanted, max_bytes, self._watermark
+    async def read(
+        self, offset: int, wanted: Wanted, max_bytes: int, reader: Hashable = None
+    ) -> tuple[list[Batch], int]:
+        store = self._store
+        return await self._readers.read(
+            reader, store.read, offset, wanted, max_bytes, self._watermark
         )
 
     async def count(
-        self, offset: int, wanted: Wanted, seconds: float, end: int | None = None
+        self,
+        offset: int,
+        wanted: Wanted,
+        seconds: float,
+        end: int | None = None,
+        reader: Hashable = None,
     ) -> tuple[int, int, int | None]:
         stop = self._watermark if end is None else min(end, self._watermark)
-        return await self._loop.run_in_executor(
-            self._readers, self._store.count, offset, stop, wanted, seconds
-        )
+        total, oldest, until = 0, None, time.monotonic() + seconds
+        while offset < stop and time.monotonic() < until:
+            found, offset, first = await self._readers.read(
+                reader, self._store.count, offset, stop, wanted, min(seconds, SLICE_SECONDS)
+            )
+            total += found
+            oldest = first if oldest is None else oldest
+        return total, offset, oldest
 
     def _retain(self) -> None:
         """Called by the writer's thread, now and then."""

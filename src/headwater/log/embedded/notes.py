@@ -2,6 +2,11 @@
 
 They change with every proof of delivery, so changes are gathered in memory and written a few times
 a second by a thread of its own. What a crash takes with it is delivered again.
+
+    save_queue → dirty ── in slices ──▶ gathered ──▶ saver's thread ──▶ state.db
+
+There can be very many queues, so their states are gathered in slices; one queue's is that of one
+moment. What is gathered and not written yet belongs to whoever writes next.
 """
 
 import asyncio
@@ -20,8 +25,16 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.05
 # After a write that failed.
 RETRY_SECONDS = 1.0
+# So long they are gathered in one turn of the loop, but for one queue at least.
+SLICE_SECONDS = 0.001
 # The states of large queues take time to gather. It should be no more than this part of it.
 GATHERING_SHARE = 0.05
+
+Snapshot = Callable[[], bytes | None]
+
+
+def _deleted() -> None:
+    """The state of a queue that is no more."""
 
 
 class EmbeddedNotes:
@@ -36,7 +49,10 @@ class EmbeddedNotes:
         self._queues = state.queues()
         self._dirty_cursors: dict[str, int] = {}
         self._dirty_numbers: dict[str, int] = {}
-        self._dirty_queues: dict[str, Callable[[], bytes]] = {}
+        self._dirty_queues: dict[str, Snapshot] = {}
+        self._gathered: dict[str, bytes | None] = {}  # to be written
+        self._to_gather = 0  # so many of the dirty ones are waited for
+        self._gathering_seconds = 0.0
         self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
         self._pause = GATHER_SECONDS
@@ -69,11 +85,21 @@ class EmbeddedNotes:
         self._write_soon()
         self._dirty_queues[name] = snapshot
 
+    def delete_queue(self, name: str) -> None:
+        self._queues.pop(name, None)
+        self._write_soon()
+        self._dirty_queues[name] = _deleted
+
     def queue_names(self) -> list[str]:
-        names = self._queues.keys() | self._dirty_queues.keys()
-        return sorted(name for name in names if not name.startswith("$"))
+        dirty = {name for name, each in self._dirty_queues.items() if each is not _deleted}
+        return sorted(name for name in self._queues.keys() | dirty if not name.startswith("$"))
 
     async def flush(self) -> None:
+        left = len(self._dirty_queues)
+        while left > 0:
+            left -= self._gather(left)
+            if left > 0:
+                await asyncio.sleep(0)
         written = asyncio.wrap_future(self._write(sync=True))
         try:
             # Whoever waits may be cancelled; what others have noted must be written all the same.
@@ -82,6 +108,8 @@ class EmbeddedNotes:
             raise LogUnavailable(f"positions cannot be saved: {error}") from None
 
     async def close(self) -> None:
+        while self._dirty_queues:
+            self._gather(len(self._dirty_queues))
         self._write()
         self._closed = True
         await asyncio.to_thread(self._saver.shutdown)
@@ -90,26 +118,53 @@ class EmbeddedNotes:
     def _write_soon(self) -> None:
         if self._timer is None and not self._closed:
             pause = self._pause if self.fault is None else RETRY_SECONDS
-            self._timer = self._loop.call_later(pause, self._write)
+            self._timer = self._loop.call_later(pause, self._begin)
+
+    def _begin(self) -> None:
+        """All that is dirty by now is written together."""
+        self._to_gather = len(self._dirty_queues)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._to_gather -= self._gather(self._to_gather)
+        if self._to_gather > 0 and self._dirty_queues:
+            self._timer = self._loop.call_later(0, self._go_on)
+        else:
+            self._write()
+
+    def _gather(self, most: int) -> int:
+        """Gather for a slice, the oldest changes first; returns how many there were."""
+        began, count = time.perf_counter(), 0
+        while count < most and self._dirty_queues:
+            name = next(iter(self._dirty_queues))
+            content = self._gathered[name] = self._dirty_queues.pop(name)()
+            if content is not None:
+                self._queues[name] = content
+            count += 1
+            if time.perf_counter() - began >= SLICE_SECONDS:
+                break
+        self._gathering_seconds += time.perf_counter() - began
+        return count
 
     def _write(self, sync: bool = False) -> "Future[None]":
+        """Have written what was gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._pause = max(GATHER_SECONDS, self._gathering_seconds / GATHERING_SHARE)
+        self._gathering_seconds = 0.0
         cursors, self._dirty_cursors = self._dirty_cursors, {}
         numbers, self._dirty_numbers = self._dirty_numbers, {}
-        snapshots, self._dirty_queues = self._dirty_queues, {}
-        began = time.perf_counter()
-        queues = {name: snapshot() for name, snapshot in snapshots.items()}
-        self._pause = max(GATHER_SECONDS, (time.perf_counter() - began) / GATHERING_SHARE)
-        self._queues.update(queues)
+        queues, self._gathered = self._gathered, {}
+        if self._dirty_queues:  # since then, or what a flush did not wait for
+            self._write_soon()
         return self._saver.submit(self._save, cursors, numbers, queues, sync)
 
     def _save(
         self,
         cursors: dict[str, int],
         numbers: dict[str, int],
-        queues: dict[str, bytes],
+        queues: dict[str, bytes | None],
         sync: bool,
     ) -> None:
         """In the saver's thread."""
@@ -138,6 +193,6 @@ class EmbeddedNotes:
             self.save_number(name, self._numbers[name])
         for name in queues:
             if name not in self._dirty_queues:
-                content = self._queues[name]
-                self.save_queue(name, lambda content=content: content)  # type: ignore[misc]
+                content = self._queues.get(name)  # None: it is deleted
+                self._dirty_queues[name] = lambda content=content: content  # type: ignore[misc]
         self._write_soon()

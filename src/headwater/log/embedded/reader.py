@@ -7,7 +7,8 @@ Rules:
 - Every frame that is read is checked. Where the check fails, LogDamaged names it; what was read
   before it is handed out first. A read that the system refuses is no damage: it raises OSError,
   and may succeed the next time.
-- No read takes much longer than PATIENCE, however little of the log is wanted.
+- No read takes much longer than a slice (SLICE_SECONDS), however little of the log is wanted, and
+  none has more than so many batches (record.MOST_BATCHES), however small they are.
 """
 
 import threading
@@ -32,8 +33,10 @@ from headwater.log.engine import Wanted
 from headwater.log.record import FrameRows
 from headwater.message import Batch
 
-#: Seconds after which a read that has found nothing returns with nothing, and how far it came.
-PATIENCE = 0.05
+#: After so much work a read returns with what it has found, if anything, and how far it came.
+SLICE_SECONDS = 0.01
+# Or after so long, if the disk is slow, or others have the interpreter lock.
+_LONGEST_SECONDS = 0.05
 
 # What is read from a file in one go if frames are smaller than that.
 _CHUNK_BYTES = 256 << 10
@@ -90,16 +93,17 @@ class LogReader:
     ) -> tuple[list[Batch], int]:
         """Batches with wanted topics from `offset` to `end`, and the offset to go on from.
 
-        About `max_bytes` of payload, but at least one batch. None at all means that nothing wanted
-        lies before the returned offset; more can follow unless that is `end`. An `offset` before
-        `start` reads from `start`.
+        About `max_bytes` of payload, or less. None at all means that nothing wanted lies before the
+        returned offset; more can follow unless that is `end`. An `offset` before `start` reads from
+        `start`.
         """
+        part = _Slice()
 
         def take(rows: FrameRows, at: int, left: int) -> tuple[list[Batch], int, int]:
-            batches, following = rows.batches(at, end, wanted, left)
+            batches, following = rows.batches(at, end, wanted, left, part.over)
             return batches, following, sum([batch.run.size for batch in batches])
 
-        return self._walk(offset, end, wanted, max_bytes, take)
+        return self._walk(offset, end, wanted, max_bytes, take, part)
 
     def read_flat(
         self, offset: int, wanted: Wanted | None, max_bytes: int, end: int
@@ -110,7 +114,7 @@ class LogReader:
             flat = record.flatten(rows, at, end, wanted)
             return [flat] if len(flat) else [], min(rows.end, end), rows.size
 
-        return self._walk(offset, end, wanted or _everything, max_bytes, take)
+        return self._walk(offset, end, wanted or _everything, max_bytes, take, _Slice())
 
     def offset_at(self, timestamp: int) -> int:
         """The offset of the first record with this time or a later one; `end` if there is none."""
@@ -166,20 +170,31 @@ class LogReader:
             else:
                 found = sum(count for topic, count in counts.items() if wanted(topic))
             if found and oldest is None:
-                first, _ = self.read(at, wanted, 1, min(stop, end))
-                oldest = first[0].timestamp if first else None
+                oldest = self._first_timestamp(at, min(stop, end), wanted)
             total, at = total + found, min(stop, end)
         return total, at, oldest
 
+    def _first_timestamp(self, at: int, end: int, wanted: Wanted) -> int | None:
+        while at < end:
+            batches, at = self.read(at, wanted, 1, end)
+            if batches:
+                return batches[0].timestamp
+        return None
+
     def _walk(
-        self, offset: int, end: int, wanted: Wanted, max_bytes: int, take: _Take[_Item]
+        self,
+        offset: int,
+        end: int,
+        wanted: Wanted,
+        max_bytes: int,
+        take: _Take[_Item],
+        part: "_Slice",
     ) -> tuple[list[_Item], int]:
         at, end = max(offset, self.start), min(end, self.end)
         items: list[_Item] = []
-        deadline = time.monotonic() + PATIENCE
         try:
             while at < end:
-                frames, following = self._step(at, end, wanted)
+                frames, following = self._step(at, end, wanted, part)
                 for rows in frames:
                     found, at, size = take(rows, max(at, rows.base), max_bytes)
                     items += found
@@ -187,17 +202,19 @@ class LogReader:
                     if at < min(rows.end, end):  # it holds more than was asked for
                         self._frame_cache.put(at, rows)
                         return items, at
-                    if max_bytes <= 0:
+                    if max_bytes <= 0 or part.over():
                         return items, at
                 at = following
-                if time.monotonic() > deadline:
+                if part.over():
                     break
         except (LogDamaged, OSError):
             if not items:
                 raise
         return items, at
 
-    def _step(self, offset: int, end: int, wanted: Wanted) -> tuple[Iterator[FrameRows], int]:
+    def _step(
+        self, offset: int, end: int, wanted: Wanted, part: "_Slice"
+    ) -> tuple[Iterator[FrameRows], int]:
         """The next frames, within one segment, that can hold something wanted from `offset` on,
         and where to go on behind them."""
         left = self._frame_cache.get(offset)
@@ -211,6 +228,8 @@ class LogReader:
         stop = min(index.find(end - 1) + 1, len(index))
         while first < stop and not index.may_hold(first, wanted):
             first += 1
+            if part.over():
+                return iter(()), min(index.bases[first], end)
         last, limit = first, index.positions[first] + _CHUNK_BYTES
         while last < stop and index.positions[last] < limit and index.may_hold(last, wanted):
             last += 1
@@ -266,6 +285,19 @@ class LogReader:
 
     def _refresh(self) -> None:
         """Find out what has become of the segments. A writer knows."""
+
+
+class _Slice:
+    """What one read may take."""
+
+    __slots__ = ("_until", "_work_until")
+
+    def __init__(self) -> None:
+        self._work_until = time.thread_time() + SLICE_SECONDS
+        self._until = time.monotonic() + _LONGEST_SECONDS
+
+    def over(self) -> bool:
+        return time.thread_time() > self._work_until or time.monotonic() > self._until
 
 
 class OpenSegments:

@@ -107,10 +107,10 @@ class StateDatabase:
         self,
         cursors: Mapping[str, int],
         numbers: Mapping[str, int],
-        queues: Mapping[str, bytes],
+        queues: Mapping[str, bytes | None],
         sync: bool = False,
     ) -> None:
-        """`sync`: it survives a crash of the machine as well."""
+        """A queue without content is deleted. `sync`: survives a crash of the machine as well."""
         if self.fault is not None:
             self._database = self._open()
             self.fault = None
@@ -119,7 +119,10 @@ class StateDatabase:
             self._database.execute("BEGIN")
             self._database.executemany("REPLACE INTO cursors VALUES (?, ?)", cursors.items())
             self._database.executemany("REPLACE INTO numbers VALUES (?, ?)", numbers.items())
-            self._database.executemany("REPLACE INTO queues VALUES (?, ?)", queues.items())
+            kept = ((name, content) for name, content in queues.items() if content is not None)
+            self._database.executemany("REPLACE INTO queues VALUES (?, ?)", kept)
+            deleted = ((name,) for name, content in queues.items() if content is None)
+            self._database.executemany("DELETE FROM queues WHERE name = ?", deleted)
 
     def close(self) -> None:
         self._database.close()

@@ -95,6 +95,8 @@ class BmtpService(Service):
             shared,
             from_start=True,
             dead_topic=f"{DEAD}/{name}",
+            empty_seconds=self.settings.empty_channel_age,
+            unused_seconds=self.settings.unused_channel_age,
         )
 
     def queue_spec(self, name: str) -> QueueSpec:

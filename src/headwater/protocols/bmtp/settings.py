@@ -42,6 +42,18 @@ class BmtpSettings:
         "How long a message of QoS 2 is remembered, so that it is not stored again when it is "
         "sent again.",
     )
+    empty_channel_age: float | None = setting(
+        units.or_off(units.duration("1s", "36500d")),
+        "10m",
+        "How long the broker remembers a channel that nobody subscribes to, if it has never had a "
+        "message for a subscriber. Nobody notices when it is forgotten.",
+    )
+    unused_channel_age: float | None = setting(
+        units.or_off(units.duration("1s", "36500d")),
+        "7d",
+        "How long the broker remembers what subscribers of a channel have received, while nobody "
+        "subscribes to it. Who comes later gets all that is retained, like a new subscriber.",
+    )
     channels: Mapping[int, str] = pairs(
         units.whole_text(0, 2**32 - 1),
         units.topic(),

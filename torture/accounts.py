@@ -60,7 +60,12 @@ class Accounts:
             self.heard.update((key, heard) for key in done)
 
 
+def came_from(client: PrismClient) -> object:
+    """The connection that the last message came from."""
+    (session,) = client._acknowledge.args  # type: ignore[attr-defined]
+    return session
+
+
 def is_up(client: PrismClient) -> bool:
     """Is the connection that the last message came from still the one that is open?"""
-    (session,) = client._acknowledge.args  # type: ignore[attr-defined]
-    return client._link._transport is not None and client._link._session is session
+    return client._link._transport is not None and client._link._session is came_from(client)

@@ -24,7 +24,7 @@ from headwater.broker.matching.patterns import AskedFilter, Decision, Patterns
 from headwater.filters import Filter, LevelFilter
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
-REMEMBERED_ROUTES = 100_000
+REMEMBERED_ROUTES = 200_000
 # So long patterns are asked before the publisher of a new topic goes on.
 AT_ONCE_SECONDS = 0.0005
 TOO_COSTLY = "the pattern takes too long to match"
@@ -83,6 +83,20 @@ class Route(Generic[O]):
         self.undecided = undecided
 
 
+def _route_of(matching: tuple[OwnedSubscription[O], ...], undecided: frozenset[O]) -> Route[O]:
+    by_owner: dict[O, list[OwnedSubscription[O]]] = {}
+    for subscription in matching:
+        by_owner.setdefault(subscription.owner, []).append(subscription)
+    return Route(
+        {
+            owner: tuple(subscriptions)
+            for owner, subscriptions in by_owner.items()
+            if owner not in undecided
+        },
+        undecided,
+    )
+
+
 class _Node(Generic[O]):
     def __init__(self) -> None:
         self.children: dict[str | None, _Node[O]] = {}  # None stands for `+`
@@ -102,6 +116,7 @@ class Router(Generic[O]):
         # Equal filters are asked once for all that hold them.
         self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
+        self._shared: dict[tuple[OwnedSubscription[O], ...], Route[O]] = {}
         self._incomplete: dict[str, Route[O]] = {}  # those of them with undecided owners
         self._to_ask: dict[str, None] = {}  # topics that patterns are still asked about
         self._waiting: set[O] = set()  # who may go on
@@ -154,24 +169,21 @@ class Router(Generic[O]):
             )
             if self._patterns.asking(decision):
                 self._ask_later(topic)
-        by_owner: dict[O, list[OwnedSubscription[O]]] = {}
-        for subscription in self._matching(topic, decision):
-            by_owner.setdefault(subscription.owner, []).append(subscription)
-        wants = {
-            owner: tuple(subscriptions)
-            for owner, subscriptions in by_owner.items()
-            if owner not in undecided
-        }
-        route = Route(wants, undecided)
+        matching = tuple(self._matching(topic, decision))
         if undecided:
-            self._incomplete[topic] = route
-        return route
+            route = self._incomplete[topic] = _route_of(matching, undecided)
+            return route
+        # Topics that go to the same subscriptions have one route in common: there may be very many.
+        shared = self._shared.get(matching)
+        if shared is None:
+            shared = self._shared[matching] = _route_of(matching, undecided)
+        return shared
 
     def _forget_routes(self) -> None:
         incomplete, self._incomplete = self._incomplete, {}
         for route in incomplete.values():
             self._wake(route.undecided)
-        routes, self._routes = self._routes, {}
+        routes, self._routes, self._shared = self._routes, {}, {}
         self._dispose(routes)
 
     def _dispose(self, gone: dict[Any, Any]) -> None:

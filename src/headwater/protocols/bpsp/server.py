@@ -5,7 +5,6 @@ does, before the end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mypy_extensions import mypyc_attr
@@ -59,23 +58,37 @@ from headwater.protocols.bulk import TILED, Intake, alike, with_headers
 _BROKERS_OWN = frozenset((TOPIC, ORIGIN, TAG, FROM))
 # A MSG carries the publisher's headers and up to four of the broker's: leave room for those.
 PUBLISHED_HEADERS_LIMIT = 0x8000
-# Requests that a connection repeats are parsed once; so many, of so many bytes, are remembered.
-_REMEMBERED_REQUESTS = 1024
+# Requests that clients repeat are parsed once; those of the last so many, of so many bytes, are
+# remembered, and as many that came before them.
+_REMEMBERED_REQUESTS = 16_384
 _REMEMBERED_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
 class BpspRequest:
-    """A client's frame up to its data: publishers repeat it, so it is parsed once."""
+    """A client's frame up to its data: publishers repeat it, so it is parsed once. Treat it as
+    frozen; building a frozen dataclass takes much longer, and there may be a topic per message."""
 
-    opcode: int
-    flag: int
-    headers: Headers
-    topic: str = ""
-    tag: str = DEFAULT_TAG
-    published: Headers = ()  # the headers that travel with a message
-    ok: bytes = b""  # the +OK that answers it, if one is wanted
-    error: Refusal | None = None
+    __slots__ = ("error", "flag", "headers", "ok", "opcode", "published", "tag", "topic")
+
+    def __init__(
+        self,
+        opcode: int,
+        flag: int,
+        headers: Headers,
+        topic: str = "",
+        tag: str = DEFAULT_TAG,
+        published: Headers = (),
+        ok: bytes = b"",
+        error: Refusal | None = None,
+    ) -> None:
+        self.opcode = opcode
+        self.flag = flag
+        self.headers = headers
+        self.topic = topic
+        self.tag = tag
+        self.published = published  # the headers that travel with a message
+        self.ok = ok  # the +OK that answers it, if one is wanted
+        self.error = error
 
     @property
     def wants_answer(self) -> bool:
@@ -84,6 +97,29 @@ class BpspRequest:
     @property
     def echo(self) -> bool:
         return bool(self.flag & ECHO)
+
+
+class RequestCache:
+    """The requests that the clients of a broker have sent lately, by opcode, flag and headers."""
+
+    def __init__(self) -> None:
+        self._new: dict[bytes, BpspRequest] = {}
+        self._old: dict[bytes, BpspRequest] = {}
+
+    def find(self, prefix: bytes) -> BpspRequest | None:
+        found = self._new.get(prefix)
+        if found is None:
+            found = self._old.get(prefix)
+            if found is not None:
+                self.add(prefix, found)
+        return found
+
+    def add(self, prefix: bytes, request: BpspRequest) -> None:
+        if len(prefix) > _REMEMBERED_BYTES:
+            return
+        if len(self._new) >= _REMEMBERED_REQUESTS:
+            self._old, self._new = self._new, {}
+        self._new[prefix] = request
 
 
 class _Usual:
@@ -110,23 +146,24 @@ class _Usual:
 @mypyc_attr(native_class=False)
 class BpspService(Service):
     def __init__(self, settings: object = None, apps: object = None) -> None:
-        """There is nothing to choose, and nothing to share."""
+        """There is nothing to choose."""
+        self._requests = RequestCache()
 
     def session(self, terms: Terms) -> "BpspSession":
-        return BpspSession(terms)
+        return BpspSession(terms, self._requests)
 
 
 @mypyc_attr(native_class=False)
 class BpspSession(Session):
     """The broker's side."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, requests: RequestCache | None = None) -> None:
         self.protocol = NAME
         self._terms = terms
         self._intake = Intake()
         self._closed = False
         self._publisher = self._known_as = terms.peer
-        self._requests: dict[bytes, BpspRequest] = {}
+        self._requests = requests or RequestCache()
         self._usual: _Usual | None = None
 
     def greet(self) -> bytes:
@@ -289,13 +326,10 @@ class BpspSession(Session):
 
     def _request(self, prefix: bytes) -> BpspRequest:
         """The request that begins with these bytes (opcode, flag, headers)."""
-        request = self._requests.get(prefix)
+        request = self._requests.find(prefix)
         if request is None:
             request = self._parse_request(prefix)
-            if len(prefix) <= _REMEMBERED_BYTES:
-                if len(self._requests) >= _REMEMBERED_REQUESTS:
-                    self._requests.clear()
-                self._requests[prefix] = request
+            self._requests.add(prefix, request)
         return request
 
     def _parse_request(self, prefix: bytes) -> BpspRequest:
@@ -303,21 +337,26 @@ class BpspSession(Session):
         headers: Headers = ()
         try:
             headers = parse_headers(prefix[2:])
-            topic, tag = self._check(opcode, dict(headers), len(prefix) - 2)
+            topic, tag = self._check(opcode, headers, len(prefix) - 2)
         except Refusal as error:
             return BpspRequest(opcode, flag, headers, error=error)
         ok = _answer(OK, 200, headers, b"") if flag & ACK else b""
-        published = tuple(pair for pair in headers if pair[0] not in _BROKERS_OWN)
+        published = tuple([pair for pair in headers if pair[0] not in _BROKERS_OWN])
         return BpspRequest(opcode, flag, headers, topic, tag, published, ok)
 
-    def _check(self, opcode: int, headers: dict[str, str], size: int) -> tuple[str, str]:
+    def _check(self, opcode: int, headers: Headers, size: int) -> tuple[str, str]:
         if opcode == CONNECT:
             return "", DEFAULT_TAG
-        topic = topics.check(headers.get(TOPIC, ""), self._terms.topic_bytes)
-        tag = headers.get(TAG, DEFAULT_TAG)
+        topic, tag = "", DEFAULT_TAG
+        for name, value in headers:
+            if name == TOPIC:
+                topic = value
+            elif name == TAG:
+                tag = value
+        topic = topics.check(topic, self._terms.topic_bytes)
         if len(tag.encode()) > self._terms.topic_bytes:
             raise Refusal(Code.TOO_LARGE, "the subscription's tag is too long")
-        if opcode == PUB and not {ONE_LEVEL, REST}.isdisjoint(topic.split("/")):
+        if opcode == PUB and _has_wildcard(topic):
             raise Refusal(Code.MALFORMED, f"a message cannot be published to a wildcard: {topic}")
         if opcode == PUB and size > PUBLISHED_HEADERS_LIMIT:
             raise Refusal(Code.TOO_LARGE, f"the headers are over {PUBLISHED_HEADERS_LIMIT} bytes")
@@ -329,6 +368,12 @@ _HANDLERS: dict[int, Callable[[BpspSession, BpspRequest], Command]] = {
     SUB: BpspSession._subscribe,
     UNSUB: BpspSession._unsubscribe,
 }
+
+
+def _has_wildcard(topic: str) -> bool:
+    return (ONE_LEVEL in topic or REST in topic) and not {ONE_LEVEL, REST}.isdisjoint(
+        topic.split("/")
+    )
 
 
 def _encode_delivery(run: Run, pattern: str, tag: str) -> bytes:

@@ -184,15 +184,19 @@ class _Loop:
 def probe(aim: Aim, rate: int, seconds: float) -> Stages:
     """Messages at a steady pace, whether or not earlier ones have come back: a delay in the broker
     is seen by every message that it hits, not by one."""
-    pair = open_pair(aim)
+    wire, pair = WIRES[aim.wire], open_pair(aim)
     yield "ready"
     total, sent, taken = int(rate * seconds), list[int](), list[int]()
     started = time.monotonic_ns()
-    received, give_up = 0, started + int((seconds + 20) * 1e9)
+    received, last, give_up = 0, started, started + int((seconds + 20) * 1e9)
     while len(taken) < total:
         now = time.monotonic_ns()
         if now > give_up:
-            raise TimeoutError(f"{total - len(taken)} messages did not come back")
+            after = (last - started) / 1e9
+            raise TimeoutError(
+                f"{aim.wire}: {total - len(taken)} messages did not come back, "
+                f"the last one that did after {after:.1f} s"
+            )
         due = started + len(sent) * 1_000_000_000 // rate
         if len(sent) < total and now >= due:
             sent.append(time.monotonic_ns())
@@ -201,8 +205,14 @@ def probe(aim: Aim, rate: int, seconds: float) -> Stages:
         wait = (due - now) / 1e9 if len(sent) < total else 1.0
         # select() takes microseconds where epoll rounds up to milliseconds.
         if select.select([pair.subscriber], [], [], wait)[0]:
-            received += len(pair.subscriber.recv(65536))
-            now = time.monotonic_ns()
+            data = pair.subscriber.recv(65536)
+            if not data:
+                raise ConnectionError(f"{aim.wire}: the broker closed a subscriber's connection")
+            received += len(data)
+            if len(data) % pair.frame and wire.keepalive and wire.keepalive in data:
+                pair.subscriber.send(wire.keepalive_answer)
+                received -= len(wire.keepalive)
+            now = last = time.monotonic_ns()
             while (len(taken) + 1) * pair.frame <= received and len(taken) < len(sent):
                 taken.append(now - sent[len(taken)])
     return Looped(total, started, time.monotonic_ns(), tuple(taken))

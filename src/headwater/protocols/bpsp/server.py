@@ -58,9 +58,9 @@ from headwater.protocols.bulk import TILED, Intake, alike, with_headers
 _BROKERS_OWN = frozenset((TOPIC, ORIGIN, TAG, FROM))
 # A MSG carries the publisher's headers and up to four of the broker's: leave room for those.
 PUBLISHED_HEADERS_LIMIT = 0x8000
-# Requests that clients repeat are parsed once; those of the last so many, of so many bytes, are
+# A PUB that clients repeat is parsed once; those of the last so many, of so many bytes, are
 # remembered, and as many that came before them.
-_REMEMBERED_REQUESTS = 16_384
+_REMEMBERED_REQUESTS = 8_192
 _REMEMBERED_BYTES = 256
 
 
@@ -100,7 +100,7 @@ class BpspRequest:
 
 
 class RequestCache:
-    """The requests that the clients of a broker have sent lately, by opcode, flag and headers."""
+    """The PUBs that the clients of a broker have sent lately, by opcode, flag and headers."""
 
     def __init__(self) -> None:
         self._new: dict[bytes, BpspRequest] = {}
@@ -329,7 +329,8 @@ class BpspSession(Session):
         request = self._requests.find(prefix)
         if request is None:
             request = self._parse_request(prefix)
-            self._requests.add(prefix, request)
+            if request.opcode == PUB:  # others are not repeated
+                self._requests.add(prefix, request)
         return request
 
     def _parse_request(self, prefix: bytes) -> BpspRequest:

@@ -49,7 +49,7 @@ browser: ## Install chromium and its font for the tests of the console, where ap
 	@tests/console/browser/install.sh
 
 .PHONY: check
-check: lint types test test-compiled test-rest ## All that CI runs: lint, format, types, all tests
+check: lint types test test-compiled bench-check test-rest ## All that CI runs: lint, format, types, all tests
 
 .PHONY: lint
 lint: .venv/dev ## Lint and check the format

@@ -162,6 +162,8 @@ class BrokerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            error.add_note(f"the broker's last words:\n{self.log[-3000:]}")
         for wire in self._wires:
             wire.close()
         if self._process is not None:

@@ -27,7 +27,8 @@ def test_a_thread_that_ends_takes_the_broker_along(tmp_path: Path, of: str, name
         wire, other = broker.bpsp(), broker.bpsp()
         assert wire.publish("a", b"kept") == 200
         assert console.get("/readyz").status_code == 200
-        assert wire.publish("a", b"die") == 507
+        # So much that the writer does not wait for the disk by itself.
+        assert wire.publish("a", b"die" * 100_000) == 507
         sentence = f"the log has failed: {name} ended by RuntimeError (a bug)"
         assert other.publish("a", b"too late") == 507
         for _ in eventually():  # what the console knows is a moment old

@@ -251,7 +251,7 @@ class Cursor(ABC):
         if not self._scheduled:
             self._scheduled = True
             assert self._router.chores is not None
-            self._router.chores.soon(self._pump_again)
+            self._router.chores.soon(self._pump_again, self._reader)
 
     def _pump_again(self) -> None:
         self._scheduled = False

@@ -29,6 +29,7 @@ RETRY_SECONDS = 1.0
 SLICE_SECONDS = 0.001
 # The states of large queues take time to gather. It should be no more than this part of it.
 GATHERING_SHARE = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
 
 Snapshot = Callable[[], bytes | None]
 
@@ -151,7 +152,8 @@ class EmbeddedNotes:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._pause = max(GATHER_SECONDS, self._gathering_seconds / GATHERING_SHARE)
+        pause = min(self._gathering_seconds / GATHERING_SHARE, LONGEST_PAUSE_SECONDS)
+        self._pause = max(GATHER_SECONDS, pause)
         self._gathering_seconds = 0.0
         cursors, self._dirty_cursors = self._dirty_cursors, {}
         numbers, self._dirty_numbers = self._dirty_numbers, {}

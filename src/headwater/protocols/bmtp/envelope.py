@@ -243,7 +243,8 @@ def _origin(text: str, found: dict[str, Member]) -> EnvelopeOrigin:
 
 
 def _wishes(found: dict[str, Member]) -> Wishes:
-    mode = found["delivery_mode"].value if "delivery_mode" in found else _USUAL
+    # An object, whatever JSON makes of it: compiled, a variable has the type of its first value.
+    mode: object = found["delivery_mode"].value if "delivery_mode" in found else _USUAL
     # True is a number to Python, and none to JSON.
     if isinstance(mode, bool) or mode not in (_FLEETING, _USUAL):
         raise ValueError("the delivery_mode is neither 1 nor 2")
@@ -251,7 +252,7 @@ def _wishes(found: dict[str, Member]) -> Wishes:
 
 
 def _seconds(found: dict[str, Member], name: str) -> int:
-    value = found[name].value if name in found else 0.0
+    value: object = found[name].value if name in found else 0.0
     if not isinstance(value, float) or not 0 <= value <= MOST_WISHED_SECONDS:
         return 0
     return int(value)

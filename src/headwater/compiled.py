@@ -60,7 +60,6 @@ MODULES = (
     "protocols/psmb/server.py",
     "protocols/psmb/wire.py",
     "protocols/websocket/frames.py",
-    "protocols/websocket/server.py",
     "slowing.py",
     "timings.py",
     "traffic.py",

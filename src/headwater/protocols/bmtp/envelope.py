@@ -67,7 +67,7 @@ class Wishes(NamedTuple):
 
 NO_WISHES = Wishes()
 MOST_WISHED_SECONDS = 30 * 24 * 3600  # what the deployed server understands; it ignores others
-_FLEETING, _USUAL = 1, 2
+_FLEETING, _USUAL = 1.0, 2.0  # numbers of JSON
 
 
 class EnvelopeOrigin(NamedTuple):
@@ -243,10 +243,8 @@ def _origin(text: str, found: dict[str, Member]) -> EnvelopeOrigin:
 
 
 def _wishes(found: dict[str, Member]) -> Wishes:
-    # An object, whatever JSON makes of it: compiled, a variable has the type of its first value.
     mode: object = found["delivery_mode"].value if "delivery_mode" in found else _USUAL
-    # True is a number to Python, and none to JSON.
-    if isinstance(mode, bool) or mode not in (_FLEETING, _USUAL):
+    if not isinstance(mode, float) or mode not in (_FLEETING, _USUAL):
         raise ValueError("the delivery_mode is neither 1 nor 2")
     return Wishes(mode == _FLEETING, _seconds(found, "effect"), _seconds(found, "expire"))
 

@@ -3,8 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from mypy_extensions import mypyc_attr
-
 from headwater.commands import Close, Command, Respond
 from headwater.errors import Code, HeadwaterError
 from headwater.protocols.base import Session, Terms
@@ -52,7 +50,6 @@ _STATUS_OF = {
 MOST_USER_AGENT = 256
 
 
-@mypyc_attr(native_class=False)
 class WebSocketSession(Session):
     """The opening handshake, then messages; pings and the end are dealt with here.
 

@@ -13,6 +13,8 @@ What is different in compiled modules, as of mypyc 2.4:
   give it another value but by assigning it in `__init__`.
 - Nobody may take a weak reference to an object: its memory would be freed too often.
 - Constants of a module can be replaced from outside, its functions and what it imports cannot.
+- What is annotated, or follows from the first value of a variable, is checked when it runs: a value
+  of JSON is an `object`. A class is imported from the module that defines it.
 """
 
 import hashlib

@@ -13,6 +13,10 @@ KEY = "bmtp.1"
 BYTES = 20 << 20
 #: Messages are not small: it is the broker that is to work, not its clients.
 MOST_MESSAGE_BYTES = 32 << 10
+#: Each publish is answered before the next. What is published at once is stored at once, and a
+#: segment is never too small for that: with many, there would be no more segments than the broker
+#: keeps open, and none to be opened by those who read.
+AT_ONCE = 10
 
 
 def publish(broker: BrokerProcess, chance: Random) -> set[bytes]:
@@ -21,7 +25,7 @@ def publish(broker: BrokerProcess, chance: Random) -> set[bytes]:
     size = 0
     with contextlib.closing(broker.publisher(TOPIC)) as wire:
         while size < BYTES:
-            numbers = range(len(keys), len(keys) + 50)
+            numbers = range(len(keys), len(keys) + AT_ONCE)
             filler = [b"x" * chance.randrange(MOST_MESSAGE_BYTES) for _ in numbers]
             wire.messages(*[b"b%d " % n + x for n, x in zip(numbers, filler, strict=True)])
             keys.update(b"b%d" % number for number in numbers)

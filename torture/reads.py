@@ -161,7 +161,7 @@ class Scene:
                 await asyncio.sleep(self._chance.uniform(0, 0.1))
                 await drop(self._leaving.pop())
             async with asyncio.timeout(PATIENCE):
-                # How many of them have to open a file is not known: segments may be open.
+                # How many of them have to open a file is not known: some segments are open.
                 while TOLD not in self._broker.log:
                     await asyncio.sleep(0.01)
             if trouble.accepts:

@@ -155,21 +155,21 @@ def test_a_segment_that_cannot_be_sealed_ends_nothing(
     run_on(tmp_path, check, LogSettings(segment_bytes=4096))
 
 
-@pytest.mark.parametrize("sync", ["interval", "os"])
+@pytest.mark.parametrize(("sync", "method"), [("interval", "sync"), ("os", "cut")])
 def test_a_late_sync_that_fails_is_not_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Any, method: str
 ) -> None:
     """The next one would succeed, and what the first did not write may be gone: reported as stored
     by then. With "os" it is the beginning of a new segment that syncs the one before it."""
 
-    def fail(self: LogFile) -> None:
+    def fail(self: LogFile, *length: int) -> None:
         monkeypatch.undo()  # the next one works
         raise OSError(errno.EIO, "Input/output error")
 
     async def check(engine: EmbeddedEngine) -> None:
         ended = asyncio.ensure_future(dead(engine))
         await asyncio.sleep(0)
-        monkeypatch.setattr(LogFile, "sync", fail)
+        monkeypatch.setattr(LogFile, method, fail)
         while not ended.done():
             if engine.refusal is None:
                 await settled(engine, bytes(1000))

@@ -53,7 +53,7 @@ def test_a_torn_tail_is_cut_wherever_it_was_torn(memory_path: Path) -> None:
         assert path.stat().st_size == max(whole, segment.HEADER_BYTES)
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 5_000, b"\xff" * 5_000, b"garbage", bytes(range(256))])
+@pytest.mark.parametrize("tail", [b"\xff" * 5_000, b"garbage", bytes(range(256))])
 def test_a_tail_of_anything_is_cut_and_the_log_goes_on(tmp_path: Path, tail: bytes) -> None:
     store = LogStore.open(tmp_path)
     written = fill(store, 3)

@@ -67,9 +67,9 @@ def test_segments_roll_by_size(tmp_path: Path) -> None:
     assert len(store.segments) > 4
     assert all(s.size <= 4_000 for s in store.segments)
     assert [s.base for s in store.segments[1:]] == [s.end for s in store.segments[:-1]]
-    assert store.size == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
     assert contents(store) == written
     store.close()
+    assert store.size == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
     store = LogStore.open(tmp_path)
     assert contents(store) == written
     store.close()

@@ -179,6 +179,16 @@ def whole(file: LogFile, position: int, stop: int, identity: int) -> Frame | Non
     return Frame(position, base, durable, count, data) if intact(data, identity) else None
 
 
+def only_zeros(file: LogFile, position: int, stop: int) -> bool:
+    """Whether there is nothing but zeros: room for frames to come."""
+    while position < stop:
+        data = file.read(position, min(_SCAN_BYTES, stop - position))
+        if not data or data.count(0) < len(data):
+            return False
+        position += len(data)
+    return True
+
+
 def _candidates(file: LogFile, position: int, stop: int) -> Iterator[int]:
     """Positions where a frame could begin, judged by the marker of its Arrow message."""
     overlap = HEADER.size + 8

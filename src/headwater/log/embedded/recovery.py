@@ -159,7 +159,7 @@ class Remainder(NamedTuple):
 
     #: The size of the file when it was scanned. It may be growing.
     stop: int
-    #: None if nothing follows.
+    #: None if nothing follows, or only room for more frames (see store.py).
     fault: str | None
 
 
@@ -183,7 +183,8 @@ def extend(active: Segment, identity: int) -> Remainder:
         header = Header(active.base, False, identity, index.positions[0])
         active.last_timestamp = _last_timestamp(file, header, active, last)
     active.size, active.end = scan.position, scan.expected
-    return Remainder(stop, scan.fault)
+    room = scan.fault is not None and frame.only_zeros(file, scan.position, stop)
+    return Remainder(stop, None if room else scan.fault)
 
 
 def check_tail(active: Segment, tail: Remainder, identity: int) -> None:
@@ -194,6 +195,8 @@ def check_tail(active: Segment, tail: Remainder, identity: int) -> None:
     first = None
     for later in frame.find(active.held.file, active.size, tail.stop, active.end, identity):
         first = first or later
+        if first.position == active.size:
+            return  # it was being written when the frames were scanned
         if later.durable > active.end:
             raise active.damaged(active.end, max(first.base, active.end + 1), tail.fault)
 
@@ -210,9 +213,9 @@ def _cut_tail(
     assert active.held is not None
     check_tail(active, tail, identity)
     _check_end(active, noted, tail.fault)
-    torn = tail.stop - active.size
-    if torn:
+    behind = tail.stop - active.size
+    if behind:
         active.held.file.cut(active.size)
     # What the process before has written need not be on the disk, and counts as durable from now.
     active.held.file.sync()
-    return active, torn
+    return active, behind if tail.fault is not None else 0

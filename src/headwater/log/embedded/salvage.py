@@ -80,7 +80,8 @@ class Wreck:
             later = next(found_later, None)
             if later is None:
                 break
-            yield Gap(scan.position, later.position, scan.expected, later.base, scan.fault)
+            if later.position > scan.position:  # otherwise it was being written
+                yield Gap(scan.position, later.position, scan.expected, later.base, scan.fault)
             scan = Scan(self.file, later.position, stop, later.base, self.identity)
         yield from self._rest(scan, stop)
 
@@ -91,7 +92,7 @@ class Wreck:
         between = "there is nothing up to the next segment"
         what = scan.fault or (last if self.following is None else between)
         if end is None:
-            if scan.fault is not None:
+            if scan.fault is not None and not frame.only_zeros(self.file, scan.position, stop):
                 yield Gap(scan.position, stop, scan.expected, None, what)
         elif scan.position < stop or scan.expected < end:
             yield Gap(scan.position, stop, scan.expected, max(end, scan.expected), what)

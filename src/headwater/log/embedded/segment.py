@@ -179,6 +179,8 @@ def read_trailer(file: LogFile, identity: int) -> Trailer | str:
     if size < HEADER_BYTES + TRAILER_BYTES:
         return "the trailer is cut off"
     data = file.read(size - TRAILER_BYTES, TRAILER_BYTES)
+    if len(data) < TRAILER_BYTES:  # of the active segment: the room at its end is gone
+        return "the trailer is cut off"
     crc, magic = _TRAILER_END.unpack_from(data, _TRAILER.size)
     if magic != TRAILER_MAGIC or crc32c(data[: _TRAILER.size], identity) != crc:
         return "the checksum of the trailer does not fit"

@@ -64,9 +64,11 @@ RULES: dict[str, set[str] | None] = {
     "files": set(),
     "sqlite": set(),
     "sockets": set(),
+    "courtesy": set(),
     "broker": SMALL | {"log.engine"},
     "log": {
         "arrow_compute",
+        "courtesy",
         "files",
         "sqlite",
         "message",

@@ -25,10 +25,18 @@ def with_matcher(check: Callable[[Matcher], Awaitable[None]]) -> None:
 
 
 async def ask(matcher: Matcher, pattern: str, topic: str) -> bool | None:
+    """What it says; None: the pattern is refused."""
     answer: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-    matcher.ask(pattern, topic, answer.set_result)
+    matcher.forget(pattern)  # or what an earlier question gave would be called
+    matcher.ask(
+        pattern, topic, lambda _, found: answer.set_result(found), lambda: answer.set_result(None)
+    )
     async with asyncio.timeout(60):
         return await answer
+
+
+def refused() -> None:
+    pytest.fail("it was refused")
 
 
 def test_it_says_what_pcre_says() -> None:
@@ -80,19 +88,39 @@ def test_who_has_cost_least_is_asked_first() -> None:
     async def check(matcher: Matcher) -> None:
         order: list[str] = []
         for number in range(3):
-            matcher.ask("(?i)a", f"{number}", lambda _: order.append("a"))
+            matcher.ask("(?i)a", f"{number}", lambda topic, _: order.append(topic), refused)
         assert await ask(matcher, "(?i)b", "b") is True
         assert len(order) < 3
         while len(order) < 3:
             await asyncio.sleep(0.001)
+        assert order == ["0", "1", "2"]
 
     with_matcher(check)
 
 
 def test_what_is_forgotten_is_not_answered() -> None:
     async def check(matcher: Matcher) -> None:
-        matcher.ask("(?i)x", "x", lambda _: pytest.fail("it was forgotten"))
+        matcher.ask("(?i)x", "x", lambda *_: pytest.fail("it was forgotten"), refused)
         matcher.forget("(?i)x")
         assert await ask(matcher, "(?i)a", "a") is True
+
+    with_matcher(check)
+
+
+def test_of_a_pattern_that_is_refused_it_is_said_once_however_much_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 0.001)
+
+    async def check(matcher: Matcher) -> None:
+        assert await ask(matcher, "(?i)a", "a") is True  # the process has started
+        told: list[str] = []
+        for number in range(100):
+            topic = "a" * 1024 + str(number)
+            matcher.ask(HOSTILE, topic, lambda topic, _: None, lambda: told.append("refused"))
+        while not told:
+            await asyncio.sleep(0.001)
+        assert await ask(matcher, "(?i)b", "B") is True
+        assert told == ["refused"]
 
     with_matcher(check)

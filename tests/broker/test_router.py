@@ -184,6 +184,25 @@ def test_routes_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Monkey
         assert len(router._routes) <= 10
 
 
+def test_a_subscription_of_a_topic_leaves_other_routes_alone() -> None:
+    """Clients of a fleet come and go, each with a topic of its own."""
+    router: Router[Owner] = Router()
+    wide = OwnedSubscription(("a/*", ""), LevelFilter.parse("a/*"), Owner(1), 0)
+    router.add(wide)
+    kept, other = router.route("a/b"), router.route("a/c")
+    own = OwnedSubscription(("a/c", ""), LevelFilter.parse("a/c"), Owner(2), 0)
+    router.add(own)
+    assert router.route("a/b") is kept
+    assert found(router, "a/c") == {wide, own}
+    router.remove(own)
+    assert router.route("a/b") is kept
+    assert found(router, "a/c") == {wide}
+    assert not any(own in key for key in router._shared)
+    router.remove(wide)
+    assert (found(router, "a/b"), found(router, "a/c")) == (set(), set())
+    assert other.by_owner
+
+
 def test_removing_what_is_not_there_is_an_error() -> None:
     """A router that forgave it would hide a leak."""
     router: Router[Owner] = Router()

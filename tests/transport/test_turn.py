@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.transport import connection
+from headwater.transport import connection, turn
+from headwater.transport.turn import Turn
 from tests.transport.stand import TurnStand, run, until
 
 
@@ -151,5 +152,78 @@ def test_who_is_held_has_no_command_carried_out(tmp_path: Path) -> None:
         assert stand.engine.end == 1
         served.resume("a reason")
         await client.read_until(lambda wire: wire.answers == 2)
+
+    run(tmp_path, check)
+
+
+class Sender:
+    """Sends as fast as it is read from."""
+
+    def __init__(self, number: int, order: list[int]) -> None:
+        self._number, self._order = number, order
+
+    def work(self) -> bool:
+        return True
+
+    def hold_back(self) -> None: ...
+
+    def fail(self) -> None: ...
+
+    def read_on(self) -> None:
+        self._order.append(self._number)
+
+
+def test_those_who_send_much_are_read_from_in_turns() -> None:
+    async def check() -> None:
+        shared, order = Turn(), list[int]()
+        for number in range(2 * turn.READ_ON_AT_ONCE + 1):
+            shared.rest(Sender(number, order))
+        while (before := len(order)) < 2 * turn.READ_ON_AT_ONCE + 1:
+            await asyncio.sleep(0)  # one turn at most
+            assert len(order) - before <= turn.READ_ON_AT_ONCE
+        assert order == list(range(len(order)))
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_after_a_large_read_others_go_first(tmp_path: Path, loop: str) -> None:
+    """Nothing is lost by it: large messages arrive whole and in order."""
+
+    async def check(stand: TurnStand) -> None:
+        subscriber, publisher = await stand.subscriber("t"), await stand.client()
+        payloads = [bytes([number]) * 3_000_000 for number in range(5)]
+        data = b"".join([publisher.publish("t", payload) for payload in payloads])
+        sending = asyncio.create_task(publisher.send_all(data))
+        await subscriber.read_until(lambda wire: len(wire.delivered) == 5)
+        await sending
+        assert [payload for _, payload in subscriber.delivered] == payloads
+
+    run(tmp_path, check, loop)
+
+
+def test_the_more_wait_the_less_one_may_have_cost() -> None:
+    async def check() -> None:
+        shared = Turn()
+        assert not shared.is_too_much(-1.0)
+        assert not shared.is_too_much(turn.BURST_SECONDS / 2)
+        assert shared.is_too_much(turn.BURST_SECONDS * 2)
+        for number in range(3):
+            shared.wait(Sender(number, []))
+        assert shared.is_too_much(turn.BURST_SECONDS / 2)
+        assert not shared.is_too_much(turn.BURST_SECONDS / 8)
+        assert not shared.is_too_much(0.0)
+
+    asyncio.run(check())
+
+
+def test_many_who_leave_at_once_leave_in_turns(tmp_path: Path) -> None:
+    async def check(stand: TurnStand) -> None:
+        clients = [await stand.subscriber(f"t/{number}") for number in range(100)]
+        assert stand.broker.subscriptions == 100
+        for client in clients:
+            client.socket.close()
+        await until(lambda: not stand.connections.open)
+        assert stand.broker.subscriptions == 0
 
     run(tmp_path, check)

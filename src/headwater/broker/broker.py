@@ -251,7 +251,7 @@ class Broker:
 
     def abandon_all(self, consumers: list[tuple[Queue, Consumer]]) -> None:
         """A connection takes no more from these queues."""
-        self._in_pieces(self._abandon(consumers))
+        self.in_pieces(self._abandon(consumers))
 
     def _abandon(self, consumers: list[tuple[Queue, Consumer]]) -> Iterator[None]:
         for number, (queue, consumer) in enumerate(consumers, 1):
@@ -335,7 +335,7 @@ class Broker:
             if subscriber.subscriptions:
                 yield
 
-    def _in_pieces(self, work: Iterator[None]) -> None:
+    def in_pieces(self, work: Iterator[None]) -> None:
         """The first at once, and most often that is all."""
         if next(work, self) is None:
             self.chores.add(work)
@@ -343,7 +343,7 @@ class Broker:
     def remove(self, subscriber: Subscriber) -> None:
         """Forget a subscriber and its subscriptions. Doing so twice is harmless."""
         subscriber.close()
-        self._in_pieces(self._drop_all(subscriber))
+        self.in_pieces(self._drop_all(subscriber))
         self._subscribers.discard(subscriber)
         if subscriber.name is not None:
             holder = self._durable.get(subscriber.name)

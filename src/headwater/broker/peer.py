@@ -1,6 +1,6 @@
 """A peer: one connection's standing in the broker, and one handler for each command."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
     from headwater.broker.queues.consumer import Consumer
     from headwater.broker.queues.queue import Queue
+
+
+# Of the queues that a connection consumes, so many are looked at before others have their turn.
+UNBLOCKED_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Peer(BrokerPeer):
         self._published = 0  # the end of the last batch it published
         self._left = False
         self._waiting_for_log = False
+        self._unblocking = self._unblock_again = False
 
     @property
     def position(self) -> int:
@@ -134,9 +139,22 @@ class Peer(BrokerPeer):
 
     def _unblock(self) -> None:
         """The window of a connection is for all queues that it consumes."""
-        for queue, consumer in self._consumers.values():
-            if consumer.blocked:
+        if self._unblocking:
+            self._unblock_again = True
+        elif self._consumers:
+            self._unblocking = True
+            self._broker.in_pieces(self._unblock_all())
+
+    def _unblock_all(self) -> Iterator[None]:
+        for number, (queue, consumer) in enumerate(list(self._consumers.values()), 1):
+            if consumer.blocked and not self._left:
                 queue.resume(consumer)
+            if not number % UNBLOCKED_AT_ONCE:
+                yield
+        self._unblocking = False
+        if self._unblock_again:
+            self._unblock_again = False
+            self._unblock()
 
     def leave(self) -> None:
         """The connection is gone. One that stood in line may say so twice."""

@@ -3,7 +3,7 @@
 Filters made of levels live in a tree with one node per level, so finding those that match costs by
 the levels of the topic, not by the number of subscriptions. Patterns have to be asked one by one,
 but only once per topic (`matching`): the route of a topic is kept until a subscription comes or
-goes.
+goes that may be part of it.
 
     root ─ sensors ─┬─ a          subscriptions of sensors/a
                     ├─ +          one level
@@ -112,12 +112,14 @@ class Router(Generic[O]):
         """Without these, every route is complete at once, whatever that takes."""
         self._root: _Node[O] = _Node()
         self.chores = chores
-        self._patterns = Patterns(matcher, self._answered, self._refused, self._dispose)
+        self._patterns = Patterns(matcher, self._forget_route, self._refused, self._dispose)
         # Equal filters are asked once for all that hold them.
         self._holders: dict[AskedFilter, dict[OwnedSubscription[O], None]] = {}
         self._routes: dict[str, Route[O]] = {}
         self._shared: dict[tuple[OwnedSubscription[O], ...], Route[O]] = {}
         self._incomplete: dict[str, Route[O]] = {}  # those of them with undecided owners
+        self._undecided: set[O] = set()  # the owners of all of these, and maybe more
+        self._last_undecided: frozenset[O] = frozenset()
         self._to_ask: dict[str, None] = {}  # topics that patterns are still asked about
         self._waiting: set[O] = set()  # who may go on
 
@@ -133,7 +135,7 @@ class Router(Generic[O]):
                 self._holders[wanted] = {}
                 self._patterns.add(wanted)
             self._holders[wanted][subscription] = None
-        self._forget_routes()
+        self._changed(wanted)
 
     def remove(self, subscription: OwnedSubscription[O]) -> None:
         wanted = subscription.filter
@@ -145,7 +147,7 @@ class Router(Generic[O]):
             if not holders:
                 del self._holders[wanted]
                 self._patterns.remove(wanted)
-        self._forget_routes()
+        self._changed(wanted)
 
     def route(self, topic: str) -> Route[O]:
         route = self._routes.get(topic)
@@ -167,6 +169,12 @@ class Router(Generic[O]):
                 for wanted in self._patterns.unanswered(decision)
                 for subscription in self._holders[wanted]
             )
+            # Most often the same as for the topic before, and there may be very many.
+            if undecided == self._last_undecided:
+                undecided = self._last_undecided
+            else:
+                self._last_undecided = undecided
+            self._undecided |= undecided
             if self._patterns.asking(decision):
                 self._ask_later(topic)
         matching = tuple(self._matching(topic, decision))
@@ -179,10 +187,23 @@ class Router(Generic[O]):
             shared = self._shared[matching] = _route_of(matching, undecided)
         return shared
 
+    def _changed(self, wanted: Filter) -> None:
+        """A subscription with this filter has come or gone. Most name a topic, and are part of no
+        other route: to find all of them anew would take long where clients come and go."""
+        if isinstance(wanted, LevelFilter) and not wanted.rest and None not in wanted.levels:
+            self._forget_route(wanted.text)
+            shared, self._shared = self._shared, {}  # of one that has gone, nothing may stay
+            self._dispose(shared)
+        else:
+            self._forget_routes()
+
     def _forget_routes(self) -> None:
-        incomplete, self._incomplete = self._incomplete, {}
-        for route in incomplete.values():
-            self._wake(route.undecided)
+        if self._incomplete:
+            incomplete, self._incomplete = self._incomplete, {}
+            undecided, self._undecided = self._undecided, set()
+            self._last_undecided = frozenset()
+            self._wake(undecided)
+            self._dispose(incomplete)
         routes, self._routes, self._shared = self._routes, {}, {}
         self._dispose(routes)
 
@@ -202,11 +223,11 @@ class Router(Generic[O]):
             decision = self._patterns.ask(topic, AT_ONCE_SECONDS)
             if not self._patterns.asking(decision):
                 del self._to_ask[topic]
-                self._answered(topic)
+                self._forget_route(topic)
             yield
 
-    def _answered(self, topic: str) -> None:
-        """An answer has come, or all of them: the next route is more complete."""
+    def _forget_route(self, topic: str) -> None:
+        """A subscription has changed, or an answer has come: the next route is another one."""
         self._routes.pop(topic, None)
         if (route := self._incomplete.pop(topic, None)) is not None:
             self._wake(route.undecided)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -33,7 +32,8 @@ from headwater.protocols.any_port import AnyPortSession
 from headwater.protocols.base import Service, Session, Terms
 from headwater.protocols.recognition import in_order
 from headwater.registry import REGISTRY
-from headwater.server import wiring
+from headwater.server import garbage, wiring
+from headwater.server.garbage import FullCollections
 from headwater.server.loop import loop_factory
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Bounds, Connections, Listener
@@ -295,23 +295,20 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
     server.engine.when_dead(fail)
     announce(server)
+    collections = FullCollections(lambda: server.engine.end)
     failing = loop.create_task(failed.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     if ending.failure is not None:
         logger.critical("%s; the broker ends, so that it can be started again", ending.failure)
         await asyncio.wait({stopping}, timeout=FAILED_SECONDS)
+    collections.stop()
     logger.info("draining")
     ending.complete = await server.stop()
     return ending
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
-    # The newest batches stay in memory, and the collector would look through all of them again and
-    # again: a fifth of the CPU with many small messages. Hardly anything here is ever in a cycle.
-    gc.freeze()
-    # A collection looks at what has come since the last one and is still there: not too much of it,
-    # or the loop stands still for a fifth of a second.
-    gc.set_threshold(20_000, 4, 100)
+    garbage.settle()
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.
     sys.setswitchinterval(SWITCH_SECONDS)

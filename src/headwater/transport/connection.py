@@ -9,7 +9,6 @@ Nor is it while there is another reason (`pause`).
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import cast
@@ -30,6 +29,7 @@ from headwater.message import Batch
 from headwater.protocols.base import Session
 from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
+from headwater.transport import events
 from headwater.transport.clock import TICK_SECONDS
 from headwater.transport.departed import Departed
 from headwater.transport.host import Host
@@ -38,18 +38,18 @@ from headwater.transport.outgoing import Outgoing
 from headwater.transport.turn import SLICE_SECONDS
 from headwater.transport.unfinished import Unfinished
 
-logger = logging.getLogger(__name__)
-
 # A connection that was closed has this long to take what is still buffered, and to hang up.
 LINGER_SECONDS = 3.0
 # So much of what a client still sends is dropped while it may not have read our last words.
 LINGER_BYTES = 16 * 1024 * 1024
 # A client whose place another one claims has this long to show that it is there.
 CHALLENGE_SECONDS = 5.0
-# A connection that takes more than a quarter of the loop's time has to wait for others; it may save
-# up for so long.
+# A connection that takes more than a quarter of the loop's time has to wait for others.
 SHARE = 4
-BURST_SECONDS = 0.004
+# After so many reads of so much, the next one is in another turn. The event loop would go on with
+# the same socket up to 32 times, and 8 MB from each of many take long to be put anywhere.
+LARGE_READ_BYTES = 128 * 1024
+LARGE_READS = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -76,6 +76,7 @@ class Connection(Outlet):
         self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why nothing is read, and no command carried out
         self._reading = True
+        self._large_reads = 0  # since it has rested
         self._commands: Iterator[Command] | None = None  # of what was read, those to carry out
         self._unread: list[bytes] = []  # what was read after that
         self._costly_until = 0.0  # it has cost more than its share, and has to wait for others
@@ -117,8 +118,10 @@ class Connection(Outlet):
         self._commands = self._receive(data)
         if self._held:
             return  # `resume` goes on with it
-        if self._costly_until > perf_counter() + BURST_SECONDS or not self.work():
+        if self._turn.is_too_much(self._costly_until - perf_counter()) or not self.work():
             self._turn.wait(self)
+        if len(data) >= LARGE_READ_BYTES:
+            self._rest()
 
     def pause_writing(self) -> None:
         self._outgoing.stuck()
@@ -137,8 +140,11 @@ class Connection(Outlet):
         self._gone = True
         self._outgoing.drop()
         self._tell("gone", str(error or ""))
-        if self._commands is None or self._closing:
+        if not self._admitted:
             self._leave()
+        elif self._commands is None or self._closing:
+            self._commands = None
+            self._turn.wait(self)  # very many may go at once
         # Otherwise it goes when all that it sent is carried out: see `work`.
 
     def _leave(self) -> None:
@@ -222,6 +228,23 @@ class Connection(Outlet):
             self.transport.resume_reading()
         return True
 
+    def _rest(self) -> None:
+        self._large_reads += 1
+        if self._large_reads < LARGE_READS:
+            return
+        self._large_reads = 0
+        if self._reading and not self._closing and not self._gone:
+            self._reading = False
+            self.transport.pause_reading()
+            self._turn.rest(self)
+
+    def read_on(self) -> None:
+        """A turn has ended in which enough was read from it."""
+        busy = self._commands is not None  # then `work` does it
+        if not (busy or self._reading or self._held or self._closing or self._gone):
+            self._reading = True
+            self.transport.resume_reading()
+
     def fail(self) -> None:
         self._commands = None
         self.transport.abort()
@@ -230,9 +253,11 @@ class Connection(Outlet):
 
     def hold_back(self) -> None:
         """It is not reached in this turn: what it sends meanwhile can stay where it is."""
+        if self._gone:
+            return
         if not self._held and not self._closing:
             self.slowed.begin(COST)
-        if self._reading and not self._gone:
+        if self._reading:
             self._reading = False
             self.transport.pause_reading()
 
@@ -363,19 +388,9 @@ class Connection(Outlet):
             self.transport.abort()
 
     def _tell(self, event: str, reason: str = "") -> None:
-        """One line of the log for what has happened to the connection."""
-        if not logger.isEnabledFor(logging.DEBUG):
-            return
-        about = {
-            "event": event,
-            "connection": self.id,
-            "protocol": self.session.protocol if self._admitted else "",
-            "address": self.address,
-            "reason": reason,
-        }
-        logger.debug(
-            "%s: %s%s", self, event, f": {reason}" if reason else "", extra={"fields": about}
-        )
+        if events.wanted():
+            protocol = self.session.protocol if self._admitted else ""
+            events.tell(event, self.id, protocol, self.address, reason)
 
     @property
     def paused(self) -> bool:

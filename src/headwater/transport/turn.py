@@ -25,6 +25,12 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS = 0.001
 # So long those who have to wait are worked for, all together, before the sockets are looked at.
 TURN_SECONDS = 0.004
+# A connection may have cost so much more than its share before it has to wait. Where others wait
+# already, they all have this together, or many that cost something would make a long turn.
+BURST_SECONDS = 0.004
+# Of those who send as fast as the broker reads, so many are read from in a turn: to take in a
+# megabyte takes most of a millisecond.
+READ_ON_AT_ONCE = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -45,6 +51,9 @@ class Participant(Protocol):
     def hold_back(self) -> None:
         """It is not reached in this turn."""
 
+    def read_on(self) -> None:
+        """A new turn begins for one that had enough of this one."""
+
     def fail(self) -> None:
         """End it: something has gone wrong that should not."""
 
@@ -54,6 +63,7 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self._unsent: list[Flushable] = []
         self._waiting: deque[Participant] = deque()
+        self._resting: deque[Participant] = deque()
         self._ending: asyncio.Handle | None = None
         #: How often something was sent to a connection.
         self.writes = 0
@@ -67,9 +77,19 @@ class Turn:
         if self._ending is None:
             self._begin()
 
+    def is_too_much(self, seconds: float) -> bool:
+        """Whether a connection that has cost so much more than its share has to wait."""
+        return seconds > 0.0 and seconds * (1 + len(self._waiting)) > BURST_SECONDS
+
     def wait(self, connection: Participant) -> None:
         """It has something to do once the others had their turn."""
         self._waiting.append(connection)
+        if self._ending is None:
+            self._begin()
+
+    def rest(self, connection: Participant) -> None:
+        """It is not read from until a turn has ended, or more if many rest."""
+        self._resting.append(connection)
         if self._ending is None:
             self._begin()
 
@@ -90,9 +110,13 @@ class Turn:
         if self._waiting:
             self._work()
             self._send()
+        for _ in range(min(READ_ON_AT_ONCE, len(self._resting))):
+            self._resting.popleft().read_on()
         now = perf_counter()
         self.lengths.add(now - began)
         self._began = now  # of the next, if something is to be done in it already
+        if self._resting and self._ending is None:
+            self._begin()
 
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []

@@ -30,18 +30,23 @@ PATIENCE_SECONDS = 5.0
 START_SECONDS = 30.0
 MODULE = "headwater.broker.matching.program"
 
-#: Hears whether a topic matches; None: the pattern is refused.
-Answer = Callable[[bool | None], None]
+#: Hears of a topic whether it matches.
+Answer = Callable[[str, bool], None]
 
 
 class _Case:
-    """A pattern, and what is asked about it."""
+    """A pattern, and what is asked about it. There may be very many topics, so nothing more is kept
+    of a question."""
 
-    __slots__ = ("pattern", "questions", "since", "spent")
+    __slots__ = ("answer", "pattern", "questions", "refused", "since", "spent")
 
-    def __init__(self, pattern: str, since: float) -> None:
+    def __init__(
+        self, pattern: str, answer: Answer, refused: Callable[[], None], since: float
+    ) -> None:
         self.pattern = pattern
-        self.questions: deque[tuple[str, Answer]] = deque()
+        self.answer = answer
+        self.refused = refused
+        self.questions: deque[str] = deque()
         self.since = since
         self.spent = 0.0
 
@@ -63,13 +68,15 @@ class Matcher:
         self._working: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
-    def ask(self, pattern: str, topic: str, answer: Answer) -> None:
-        """`answer` is called later, in the loop."""
+    def ask(self, pattern: str, topic: str, answer: Answer, refused: Callable[[], None]) -> None:
+        """Later, in the loop, `answer` is called for the topic, or `refused` once for the pattern.
+        Those of the first question hold for all of a pattern."""
         self.asked += 1
         case = self._cases.get(pattern)
         if case is None:
-            case = self._cases[pattern] = _Case(pattern, self._loop.time())
-        case.questions.append((topic, answer))
+            case = _Case(pattern, answer, refused, self._loop.time())
+            self._cases[pattern] = case
+        case.questions.append(topic)
         if len(case.questions) == 1:
             heappush(self._waiting, case)
         if self._working is None:
@@ -96,14 +103,14 @@ class Matcher:
                 if not case.questions:  # it was forgotten
                     heappop(self._waiting)
                     continue
-                topic, answer = case.questions[0]
+                topic = case.questions[0]
                 found = await self._match(case, topic)
                 if found is None or not case.affordable(self._loop.time()):
                     self._refuse(case)
                 elif case.questions:
                     case.questions.popleft()
                     heapreplace(self._waiting, case)
-                    answer(found)
+                    case.answer(topic, found)
         finally:
             self._working = None
 
@@ -113,10 +120,8 @@ class Matcher:
         if len(self._refused) >= MOST_REFUSED:
             del self._refused[next(iter(self._refused))]
         self._refused[case.pattern] = self._loop.time() + REFUSED_SECONDS
-        answers = [answer for _, answer in case.questions]
         self.forget(case.pattern)
-        for answer in answers:
-            answer(None)
+        case.refused()
 
     async def _match(self, case: _Case, topic: str) -> bool | None:
         """None: it takes too long, or cannot be told."""

@@ -6,6 +6,7 @@ the price of is asked elsewhere (`Matcher`), and the answer comes later.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -66,7 +67,7 @@ class Patterns:
         if self._matcher is not None and isinstance(wanted, RegexFilter):
             self._matcher.forget(wanted.text)
         gone = len(self._order) - len(self._places)
-        if gone > max(GONE, len(self._places)):
+        if not self._places or gone > max(GONE, len(self._places)):
             self._order = [each for each in self._order if each is not None]
             self._places = {each: place for place, each in enumerate(self._places)}
             self._forget()
@@ -116,22 +117,20 @@ class Patterns:
             if wanted.literal not in topic:
                 return
             if not wanted.simple and self._matcher is not None:
-                self._ask_elsewhere(self._matcher, wanted, topic, decision)
+                decision.elsewhere |= {wanted}
+                self._ask_elsewhere(self._matcher, wanted, topic)
                 return
         if wanted.matches(topic):
             decision.matching |= {wanted}
 
-    def _ask_elsewhere(
-        self, matcher: Matcher, wanted: RegexFilter, topic: str, decision: Decision
-    ) -> None:
-        decision.elsewhere |= {wanted}
+    def _ask_elsewhere(self, matcher: Matcher, wanted: RegexFilter, topic: str) -> None:
+        answer, refused = partial(self._answered, wanted), partial(self._refused, wanted)
+        matcher.ask(wanted.text, topic, answer, refused)
 
-        def answered(found: bool | None) -> None:
-            decision.elsewhere -= {wanted}
-            if found is None:
-                self._refused(wanted)
-            elif found:
+    def _answered(self, wanted: AskedFilter, topic: str, found: bool) -> None:
+        decision = self._decisions.get(topic)
+        if decision is not None:  # otherwise it is asked again when someone wants to know
+            decision.elsewhere = decision.elsewhere - {wanted} or frozenset()  # which is but one
+            if found:
                 decision.matching |= {wanted}
-            self._decided(topic)
-
-        matcher.ask(wanted.text, topic, answered)
+        self._decided(topic)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from headwater.courtesy import Courtesy
 from headwater.errors import LogDamaged
 from headwater.log import record
 from headwater.log.embedded import frame
@@ -290,13 +291,15 @@ class LogReader:
 class _Slice:
     """What one read may take."""
 
-    __slots__ = ("_until", "_work_until")
+    __slots__ = ("_courtesy", "_until", "_work_until")
 
     def __init__(self) -> None:
+        self._courtesy = Courtesy()
         self._work_until = time.thread_time() + SLICE_SECONDS
         self._until = time.monotonic() + _LONGEST_SECONDS
 
     def over(self) -> bool:
+        self._courtesy.show()
         return time.thread_time() > self._work_until or time.monotonic() > self._until
 
 

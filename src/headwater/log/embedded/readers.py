@@ -10,9 +10,10 @@ begin anew.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
@@ -36,13 +37,29 @@ class _Read:
     def __init__(self, reader: Hashable, work: Callable[[], Any]) -> None:
         self.reader = reader
         self.work = work
-        self.future: Future[Any] = Future()
+        # Not a future of threads, which asyncio ties to its own in a cycle: the collector would
+        # find those of many readers at once.
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.asked_at = perf_counter()
         self.clock = 0.0
         self.number = 0
 
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Tell whoever waits, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, too
+            self.future.get_loop().call_soon_threadsafe(_settle, self.future, result, error)
+
     def __lt__(self, other: "_Read") -> bool:
         return (self.clock, self.number) < (other.clock, other.number)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # whoever waited has gone
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class ReaderThreads:
@@ -76,7 +93,7 @@ class ReaderThreads:
             if len(self._clocks) > MOST_CLOCKS:
                 self._forget_clocks()
         self._threads.submit(self._work)
-        found: T = await asyncio.wrap_future(read.future)
+        found: T = await read.future
         return found
 
     def close(self) -> None:
@@ -84,7 +101,7 @@ class ReaderThreads:
         with self._lock:
             unread, self._reads = self._reads, []
         for read in unread:
-            read.future.cancel()
+            read.future.get_loop().call_soon_threadsafe(read.future.cancel)
         self._threads.shutdown(cancel_futures=True)
 
     def _work(self) -> None:
@@ -93,20 +110,19 @@ class ReaderThreads:
         if read is None:
             return
         began = perf_counter()
+        result, error = None, None
         try:
             result = read.work()
-        except BaseException as error:
-            self._took(read, began)
-            read.future.set_exception(error)
-        else:
-            self._took(read, began)
-            read.future.set_result(result)
+        except BaseException as failure:
+            error = failure
+        self._took(read, began)
+        read.end(result, error)
 
     def _next(self) -> _Read | None:
         with self._lock:
             while self._reads:
                 read = heappop(self._reads)
-                if read.future.set_running_or_notify_cancel():
+                if not read.future.cancelled():
                     self._now = max(self._now, read.clock)
                     self._running += 1
                     return read

@@ -17,7 +17,7 @@ from torture.verdict import Verdict, faults_of
 #: What each thread does all the time.
 WORK = {
     "log-writer": "writer.LogWriter._write",
-    "log-syncer": "syncer.Syncer._cover",
+    "log-syncer": "syncer.Syncer.stored",
     "log-sealer": "store.LogStore.unsealed",
     "log-state": "state.StateDatabase.save",
 }

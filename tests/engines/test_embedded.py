@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,14 +19,23 @@ class FailingDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failures = 0
-        self._sync = file._sync
+        self._sync, self._write = file._sync, os.pwritev
         monkeypatch.setattr(file, "_sync", self.sync)
+        monkeypatch.setattr(os, "pwritev", self.write)
 
     def sync(self, fd: int) -> None:
+        self._work()
+        self._sync(fd)
+
+    def write(self, fd: int, parts: Sequence[memoryview], position: int, flags: int) -> int:
+        if flags:
+            self._work()
+        return self._write(fd, parts, position, flags)
+
+    def _work(self) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError(errno.EIO, "Input/output error")
-        self._sync(fd)
 
 
 def test_a_failed_sync_is_told_and_leaves_nothing_behind(

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import LogDamaged
+from headwater.log.embedded import file, lock
 from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import verify
 from headwater.log.embedded.view import View
+from headwater.message import Batch
 from tests.log.helpers import append, contents, fill, make_run
 
 FIRST = "00000000000000000000.log"
@@ -103,10 +105,10 @@ def test_without_room_on_the_disk_frames_are_written_all_the_same(
     store = LogStore.open(tmp_path)
     write = LogFile.write
 
-    def no_zeros(self: LogFile, position: int, parts: list[memoryview]) -> None:
+    def no_zeros(self: LogFile, position: int, parts: list[memoryview], flags: int = 0) -> None:
         if not bytes(parts[0]).strip(b"\0"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(self, position, parts)
+        write(self, position, parts, flags)
 
     monkeypatch.setattr(LogFile, "write", no_zeros)
     written = fill(store, 3)
@@ -124,4 +126,46 @@ def test_after_going_back_there_is_new_room(tmp_path: Path) -> None:
     written += fill(store, 1)
     assert not behind(store).strip(b"\0")
     assert contents(store) == written
+    store.close()
+
+
+def test_what_fits_into_the_room_is_synced_by_the_write_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LogStore.open(tmp_path)
+    durable: list[bool] = []
+
+    def step(sync: bool = False) -> None:
+        batch = Batch(store.end, 1, make_run("t", b"."))
+        durable.append(store.append([batch], durably=True))
+        assert (store.durable == store.end) is durable[-1]
+        if sync:
+            store.sync()
+
+    step()  # there is no room yet
+    step()  # the one before it is not durable, and would not be by this write
+    step(sync=True)
+    monkeypatch.setattr(LogFile, "sync", lambda self: pytest.fail("it was synced"))
+    step()
+    step()
+    assert durable == [False, False, False, True, True]
+    monkeypatch.undo()
+    noted = lock.extent(tmp_path, store.identity)
+    assert noted.end == store.end == 5
+    assert sum(store.syncs.counts) == 3
+    store.close()
+
+
+def test_without_such_a_call_it_is_written_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "_DURABLY", 0)
+    store = LogStore.open(tmp_path)
+    fill(store, 1)
+    store.sync()
+    synced: list[int] = []
+    monkeypatch.setattr(file, "_sync", synced.append)
+    assert store.append([Batch(store.end, 1, make_run("t", b"."))], durably=True)
+    assert len(synced) == 1
+    monkeypatch.undo()
     store.close()

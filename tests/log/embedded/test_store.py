@@ -271,13 +271,13 @@ def failing_pwritev(good_bytes: int) -> object:
     left = good_bytes
     real = os.pwritev
 
-    def pwritev(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+    def pwritev(fd: int, buffers: Sequence[memoryview], offset: int, flags: int) -> int:
         nonlocal left
         if left <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         data = b"".join(buffers)[:left]
         left -= len(data)
-        return real(fd, [data], offset)
+        return real(fd, [data], offset, flags)
 
     return pwritev
 
@@ -328,8 +328,8 @@ def test_a_disk_that_cannot_even_be_cut_back(
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
-    def short(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
-        return real(fd, [b"".join(buffers)[:7]], offset)
+    def short(fd: int, buffers: Sequence[memoryview], offset: int, flags: int) -> int:
+        return real(fd, [b"".join(buffers)[:7]], offset, flags)
 
     monkeypatch.setattr(os, "pwritev", short)
     store = LogStore.open(tmp_path)

@@ -199,7 +199,7 @@ class EmbeddedEngine(Engine):
 
     @property
     def syncs(self) -> Timings:
-        return self._syncer.timings
+        return self._store.syncs
 
     @property
     def readers(self) -> ReaderThreads:

@@ -39,15 +39,23 @@ class LogFile:
             data += more
         return data
 
-    def write(self, position: int, parts: list[memoryview]) -> None:
+    def write(self, position: int, parts: list[memoryview], flags: int = 0) -> None:
         """All of `parts`, one behind the other, from `position` on; uses the list up."""
         while parts:
-            written = os.pwritev(self.fd, parts, position)
+            written = os.pwritev(self.fd, parts, position, flags)
             position += written
             while parts and written >= len(parts[0]):
                 written -= len(parts.pop(0))
             if parts:
                 parts[0] = parts[0][written:]
+
+    def write_durably(self, position: int, parts: list[memoryview]) -> None:
+        """Write, and have that on the disk; of what was written before, nothing need be."""
+        if _DURABLY:
+            self.write(position, parts, _DURABLY)
+        else:
+            self.write(position, parts)
+            self.sync()
 
     def sync(self) -> None:
         """Have everything written so far on the disk, and the length of the file too."""
@@ -82,8 +90,9 @@ class ForgivingFile(LogFile):
 # What a disk loses at once.
 _BLOCK = 4096
 
-# macOS has no fdatasync.
+# macOS has no fdatasync, and only Linux writes and syncs in one call.
 _sync = getattr(os, "fdatasync", os.fsync)
+_DURABLY: int = getattr(os, "RWF_DSYNC", 0)
 
 
 class ReadWindow:

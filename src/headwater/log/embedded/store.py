@@ -8,7 +8,7 @@
 Rules:
 - What `append` was given is in the log as a whole or not at all, whatever the disk says; after an
   error the store is as it was before.
-- Nothing is durable before `sync` has returned.
+- Nothing is durable before `sync` has returned, or an `append` that says so.
 - What is durable is noted before anyone can rely on it, and what will be dropped before it is.
 - Behind the last frame of the active segment there may be room: zeros, written ahead of small
   frames. To sync what overwrites them takes half as long, because the file does not grow. A segment
@@ -19,6 +19,7 @@ Rules:
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from headwater.log.embedded.reader import LogReader
 from headwater.log.embedded.reserve import Reserve
 from headwater.log.embedded.segment import OpenSegment, Replaced, Segment
 from headwater.message import Batch
+from headwater.timings import Timings
 
 SEGMENT_BYTES = 64 << 20
 
@@ -67,6 +69,8 @@ class LogStore(LogReader):
         self._room_stop = self._active()[0].size  # where the room behind the last frame ends
         #: Everything before this offset is on the disk.
         self.durable = self.end
+        #: How long it took to have something on the disk.
+        self.syncs = Timings()
         #: Called before a new segment begins, after which `rewind` cannot go back behind it.
         self.before_roll: Callable[[], None] = lambda: None
         self._note()
@@ -96,11 +100,14 @@ class LogStore(LogReader):
             self._reserve.close()
             self._lock.release()
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Batch], *, durably: bool = False) -> bool:
         """Write the batches behind what is there. Raises OSError.
 
         If they begin before the end, what has their offsets is dropped: it was never durable, and
         its offsets were given out again.
+
+        With `durably` they are synced in the same step, if they fit into the room and all before
+        them is durable. Returns whether they were.
         """
         if batches[0].offset < self.end or self._untidy:
             self.rewind(batches[0].offset)
@@ -109,9 +116,9 @@ class LogStore(LogReader):
         groups = _frames(batches)
         messages = [record.encode(group) for group in groups]
         self._make_room(sum(frame.HEADER.size + len(message) for message in messages))
-        self._write(list(zip(groups, messages, strict=True)))
+        return self._write(list(zip(groups, messages, strict=True)), durably)
 
-    def _write(self, frames: Sequence[tuple[Sequence[Batch], memoryview]]) -> None:
+    def _write(self, frames: Sequence[tuple[Sequence[Batch], memoryview]], durably: bool) -> bool:
         active, opened = self._active()
         parts = []
         for group, message in frames:
@@ -120,18 +127,25 @@ class LogStore(LogReader):
             parts.append(memoryview(head))
             parts.append(memoryview(message))
         sizes = list(map(len, parts))
+        stop = active.size + sum(sizes)
+        durably = durably and self.durable == active.end and stop <= self._room_stop
+        began = time.perf_counter()
         try:
-            opened.file.write(active.size, parts)
+            if durably:
+                opened.file.write_durably(active.size, parts)
+                self.syncs.add(time.perf_counter() - began)
+            else:
+                opened.file.write(active.size, parts)
         except OSError:
             self._untidy = True  # in case that rewinding fails too
             with contextlib.suppress(OSError):
                 self.rewind(active.end)
             raise
-        stop = active.size
+        position = active.size
         for number, (group, _) in enumerate(frames):
-            stop += sizes[2 * number] + sizes[2 * number + 1]
+            position += sizes[2 * number] + sizes[2 * number + 1]
             topics, counts = topics_of(group)
-            opened.index.add(group[-1].end, stop, group[0].timestamp, topics, counts)
+            opened.index.add(group[-1].end, position, group[0].timestamp, topics, counts)
         small = stop - active.size <= _SMALL_BYTES
         active.size, active.last_timestamp = stop, frames[-1][0][-1].timestamp
         active.end = frames[-1][0][-1].end  # last: from here on readers see it
@@ -139,6 +153,9 @@ class LogStore(LogReader):
             self._room_stop = stop
             if small:
                 self._keep_room(opened, stop)
+        if durably:
+            self._note_durable(active.end)
+        return durably
 
     def _keep_room(self, opened: OpenSegment, position: int) -> None:
         room = _ROOM[: max(self._segment_bytes - position, 0)]
@@ -149,7 +166,12 @@ class LogStore(LogReader):
     def sync(self) -> None:
         """Have everything appended so far on the disk. Raises OSError. Any thread may do this."""
         end = self.end  # first: a segment that begins now makes the one before it durable
+        began = time.perf_counter()
         _sync(self._active()[1])
+        self.syncs.add(time.perf_counter() - began)
+        self._note_durable(end)
+
+    def _note_durable(self, end: int) -> None:
         with self._changing:  # against a rewind meanwhile
             self.durable = max(self.durable, min(end, self.end))
             self._note()

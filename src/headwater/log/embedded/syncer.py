@@ -4,8 +4,8 @@ While one sync runs, the writer encodes and writes the next groups; the sync aft
 them. Everything that concerns the engine is reported from here, in the order of the log: what has
 become durable, and that a write or a sync has failed.
 
-A small group that nothing follows yet is synced by the writer itself (`cover_now`): to wake a
-thread, which then waits for the interpreter, would take as long as the disk does.
+A small group that nothing follows yet is synced by the writer itself (`stored`, `cover_now`): to
+wake a thread, which then waits for the interpreter, would take as long as the disk does.
 """
 
 import errno
@@ -19,7 +19,6 @@ from typing import Final, Literal
 from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.threads import Died, LogThread
 from headwater.message import Batch
-from headwater.timings import Timings
 
 Sync = Literal["always", "interval", "os"]
 
@@ -65,20 +64,24 @@ class Syncer(LogThread):
         #: A failure was reported; nothing is written or reported until the engine has heard of it.
         self.failing = False
         self._unsynced_since: float | None = None
-        #: How long syncs took.
-        self.timings = Timings()
 
     def written(self, batches: list[Batch]) -> None:
         """The writer has written a group."""
         self._give(batches)
 
-    def cover_now(self, batches: list[Batch]) -> bool:
-        """The writer has written a group, and would wait for its sync. False: this thread is at
-        work, or would report first and sync later; call `written` instead."""
-        if self.reports_early or self._given != self._dealt_with:
-            return False
+    @property
+    def idle(self) -> bool:
+        """All that was written is reported, so the writer may sync and report what is next. Never
+        where that is reported first and synced later."""
+        return not self.reports_early and self._given == self._dealt_with
+
+    def cover_now(self, batches: list[Batch]) -> None:
+        """Of a writer that waits for the sync of what it has written, while this thread is idle."""
         self._report(batches, None)
-        return True
+
+    def stored(self, batches: list[Batch]) -> None:
+        """These are durable: so the writer says while this thread is idle, or this thread."""
+        self._committed(batches)
 
     def not_written(self, error: OSError) -> None:
         """The writer could not write a group."""
@@ -159,19 +162,14 @@ class Syncer(LogThread):
         """Make the batches durable, and report those that are."""
         error = None
         try:
-            self._timed_sync()
+            self._store.sync()
         except OSError as failure:
             error = failure
         # After a failed sync, what the beginning of a new segment made durable still is.
         durable = self._store.durable
         if stored := [batch for batch in batches if batch.end <= durable]:
-            self._committed(stored)
+            self.stored(stored)
         return error
-
-    def _timed_sync(self) -> None:
-        began = time.perf_counter()
-        self._store.sync()
-        self.timings.add(time.perf_counter() - began)
 
     def _patience(self) -> float | None:
         """How long to wait for more before what was written should be synced."""
@@ -183,4 +181,4 @@ class Syncer(LogThread):
         """A failure ends the thread, and so the broker: the system forgets what it could not write,
         a sync after it would succeed, and the messages have been reported as stored."""
         self._unsynced_since = None
-        self._timed_sync()
+        self._store.sync()

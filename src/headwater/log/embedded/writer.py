@@ -90,7 +90,7 @@ class LogWriter(LogThread):
 
     def _write(self, batches: list[Batch]) -> None:
         try:
-            self._store.append(batches)
+            durable = self._store.append(batches, durably=self._may_wait(batches))
         except OSError as error:
             if isinstance(error, SyncFailed) and self._syncer.reports_early:
                 raise  # of messages that were reported as stored, some may be gone
@@ -103,12 +103,20 @@ class LogWriter(LogThread):
             self._dropping = True
             self._syncer.not_written(OSError(errno.EINVAL, str(error)))
         else:
-            if not self._may_wait(batches) or not self._syncer.cover_now(batches):
+            if durable:
+                self._syncer.stored(batches)
+            elif self._may_wait(batches):
+                self._syncer.cover_now(batches)
+            else:
                 self._syncer.written(batches)
 
     def _may_wait(self, batches: list[Batch]) -> bool:
         """Whether nothing is lost if this thread waits for the disk itself."""
-        return self._queue.empty() and sum([batch.run.weight for batch in batches]) <= SMALL_WEIGHT
+        return (
+            self._syncer.idle
+            and self._queue.empty()
+            and sum([batch.run.weight for batch in batches]) <= SMALL_WEIGHT
+        )
 
     def _go_on(self, resume: Resume) -> None:
         self._dropping = False

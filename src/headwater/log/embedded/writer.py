@@ -90,7 +90,8 @@ class LogWriter(LogThread):
 
     def _write(self, batches: list[Batch]) -> None:
         try:
-            durable = self._store.append(batches, durably=self._may_wait(batches))
+            alone = _are_single(batches) and self._may_wait(batches)
+            durable = self._store.append(batches, durably=alone)
         except OSError as error:
             if isinstance(error, SyncFailed) and self._syncer.reports_early:
                 raise  # of messages that were reported as stored, some may be gone
@@ -135,3 +136,9 @@ class LogWriter(LogThread):
             self._retain()
         except OSError as error:
             logger.error("retention failed: %s", error.strerror)
+
+
+def _are_single(batches: list[Batch]) -> bool:
+    """Whether each publisher has sent one message. One that has sent more probably goes on, and
+    what it sends can be written while this is synced."""
+    return batches[-1].end - batches[0].offset == len(batches)

@@ -215,6 +215,14 @@ class Batch:
         return f"Batch({self.offset}..{self.end}, {self.run!r})"
 
 
+def weight_of(batches: Sequence[Batch]) -> int:
+    """Roughly the memory that batches take."""
+    weight = 0
+    for batch in batches:
+        weight += batch.run.weight
+    return weight
+
+
 class Group:
     """Runs that are to become durable in one step. There can be very many of them, so any thread
     may make this, and what is left to do when they get their places is little."""

@@ -134,12 +134,10 @@ class Cells(Packed):
 
 def encode(batches: Sequence[Batch]) -> Any:
     """The batches, which follow each other, as one Arrow IPC message (a pyarrow.Buffer)."""
-    runs = [batch.run for batch in batches]
     count = batches[-1].end - batches[0].offset
-    if sum([run.weight for run in runs]) <= SMALL_WEIGHT:
-        lists = [run.payloads for run in runs]
-        if all(type(payloads) is list for payloads in lists):
-            return _encode_small(batches, runs, lists, count)
+    if (message := _encode_small(batches, count)) is not None:
+        return message
+    runs = [batch.run for batch in batches]
     columns = [
         _timestamps([batch.timestamp for batch in batches]),
         _strings([run.topic for run in runs]),
@@ -151,25 +149,44 @@ def encode(batches: Sequence[Batch]) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
 
 
-def _encode_small(
-    batches: Sequence[Batch], runs: list[Run], lists: list[Sequence[bytes]], count: int
-) -> bytes:
-    rows = len(runs)
-    payloads = list(chain.from_iterable(lists))
+def _encode_small(batches: Sequence[Batch], count: int) -> bytes | None:
+    """None if they are too much for it. All columns are gathered in one pass: compiled, to go
+    through the batches takes longer than to do something with each."""
+    timestamps: list[int] = []
+    topics: list[str] = []
+    protocols: list[str] = []
+    publishers: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    header_ends, payload_ends = [0], [0]
+    payloads: list[bytes] = []
+    weight = 0
+    for batch in batches:
+        run = batch.run
+        weight += run.weight
+        if weight > SMALL_WEIGHT or type(run.payloads) is not list:
+            return None
+        timestamps.append(batch.timestamp)
+        topics.append(run.topic)
+        protocols.append(run.protocol)
+        publishers.append(run.publisher)
+        if run.headers:
+            pairs += run.headers
+        header_ends.append(len(pairs))
+        payloads += run.payloads
+        payload_ends.append(len(payloads))
     if not count or len(payloads) != count:
         raise ValueError(f"{len(payloads)} payloads for {count} offsets")
-    headers = [run.headers for run in runs]
-    pairs = list(chain.from_iterable(headers))
+    rows = len(timestamps)
     nodes = [rows] * 5 + [len(pairs)] * 3 + [rows, count]
     buffers = (
-        *small.integers([batch.timestamp for batch in batches]),
-        *small.strings([run.topic for run in runs]),
-        *small.strings([run.protocol for run in runs]),
-        *small.strings([run.publisher for run in runs]),
-        *(b"", small.ends(map(len, headers), rows), b""),
+        *small.integers(timestamps),
+        *small.strings(topics),
+        *small.strings(protocols),
+        *small.strings(publishers),
+        *(b"", small.numbers(header_ends), b""),
         *small.strings([name for name, _ in pairs]),
         *small.strings([value for _, value in pairs]),
-        *(b"", small.ends(map(len, lists), rows)),
+        *(b"", small.numbers(payload_ends)),
         *small.binary(payloads),
     )
     return small.message(_TEMPLATE, nodes, buffers)

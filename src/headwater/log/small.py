@@ -12,8 +12,7 @@ so they are taken from one that pyarrow has made, and the numbers are filled in.
 https://arrow.apache.org/docs/format/Columnar.html describes the order of arrays and buffers.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence, Sized
 from struct import Struct, pack, pack_into
 from typing import Any, NamedTuple
 
@@ -77,8 +76,10 @@ def message(made: Template, nodes: Sequence[int], buffers: Sequence[bytes]) -> b
     buffers, in Arrow's order."""
     metadata = bytearray(made.data)
     _I64.pack_into(metadata, made.rows, nodes[0])
-    for number, length in enumerate(nodes):
-        _I64.pack_into(metadata, made.nodes + 16 * number, length)
+    lengths: list[int] = []
+    for length in nodes:
+        lengths += (length, 0)  # none of the values is null
+    pack_into(f"<{len(lengths)}q", metadata, made.nodes, *lengths)
     parts: list[bytes | bytearray] = [metadata]
     places: list[int] = []
     at = 0
@@ -101,19 +102,28 @@ def integers(values: Sequence[int]) -> tuple[bytes, bytes]:
     return b"", pack(f"<{len(values)}q", *values)
 
 
-def ends(lengths: Iterable[int], count: int) -> bytes:
-    """Where each of so many values ends, and the first begins."""
-    return pack(f"<{count + 1}i", *accumulate(lengths, initial=0))
+def numbers(values: Sequence[int]) -> bytes:
+    """Integers of 32 bits: where values end, and the first begins."""
+    return pack(f"<{len(values)}i", *values)
+
+
+def ends(values: Sequence[Sized]) -> bytes:
+    """Where each of the values ends, and the first begins."""
+    at, found = 0, [0]
+    for value in values:
+        at += len(value)
+        found.append(at)
+    return numbers(found)
 
 
 def strings(values: Sequence[str]) -> tuple[bytes, bytes, bytes]:
     """The buffers of an array of strings."""
     text = "".join(values)
     if text.isascii():
-        return b"", ends(map(len, values), len(values)), text.encode()
+        return b"", ends(values), text.encode()
     return binary([value.encode() for value in values])
 
 
 def binary(values: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
     """The buffers of an array of bytes."""
-    return b"", ends(map(len, values), len(values)), b"".join(values)
+    return b"", ends(values), b"".join(values)

@@ -46,7 +46,7 @@ from headwater.log.engine import (
     Topic,
     Wanted,
 )
-from headwater.message import Batch, Group, Run
+from headwater.message import Batch, Group, Run, weight_of
 from headwater.timings import Timings
 
 T = TypeVar("T")
@@ -309,7 +309,7 @@ class EmbeddedEngine(Engine):
                 done(error)
 
     def _lighten(self, batches: list[Batch]) -> None:
-        self._backlog -= sum([batch.run.weight for batch in batches])
+        self._backlog -= weight_of(batches)
         if self._relieved and self._backlog <= CONGESTED_BYTES // 2:
             relieved, self._relieved = self._relieved, []
             for done in relieved:

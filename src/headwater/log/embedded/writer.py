@@ -17,7 +17,7 @@ from collections.abc import Callable
 from headwater.log.embedded.store import LogStore, SyncFailed
 from headwater.log.embedded.syncer import STOP, Resume, Syncer
 from headwater.log.embedded.threads import Died, LogThread
-from headwater.message import Batch
+from headwater.message import Batch, weight_of
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class LogWriter(LogThread):
                 group, size = [], 0
             elif isinstance(item, list) and not self._dropping:
                 group += item
-                size += sum([batch.run.weight for batch in item])
+                size += weight_of(item)
         return group, False
 
     def _write(self, batches: list[Batch]) -> None:
@@ -113,11 +113,7 @@ class LogWriter(LogThread):
 
     def _may_wait(self, batches: list[Batch]) -> bool:
         """Whether nothing is lost if this thread waits for the disk itself."""
-        return (
-            self._syncer.idle
-            and self._queue.empty()
-            and sum([batch.run.weight for batch in batches]) <= SMALL_WEIGHT
-        )
+        return self._syncer.idle and self._queue.empty() and weight_of(batches) <= SMALL_WEIGHT
 
     def _go_on(self, resume: Resume) -> None:
         self._dropping = False

@@ -32,18 +32,35 @@ class Advertise:
     request: Any = None
 
 
-@dataclass(slots=True)  # not frozen: building a frozen one takes three times as long
+# Not frozen, and with a constructor that can be compiled: it is made for every message of a fleet.
+@dataclass(slots=True, init=False)
 class Publish:
     """Append a run to the log and hand it to subscribers."""
 
     run: Run
-    answer: bytes = b""  # sent when the run is durable
-    echo: bool = True  # the connection's own subscriptions get it too
-    request: Any = None  # the codec's own note, for `refuse`
+    answer: bytes  # sent when the run is durable
+    echo: bool  # the connection's own subscriptions get it too
+    request: Any  # the codec's own note, for `refuse`
     #: Store each message exactly once: the number that the client has given it, which no other
     #: message of the connection has until it is answered. Empty: repeats are stored like others.
-    once: Sequence[int] = ()
-    again: bool = False  # may be a repeat: what was accepted lately is not stored again
+    once: Sequence[int]
+    again: bool  # may be a repeat: what was accepted lately is not stored again
+
+    def __init__(
+        self,
+        run: Run,
+        answer: bytes = b"",
+        echo: bool = True,
+        request: Any = None,
+        once: Sequence[int] = (),
+        again: bool = False,
+    ) -> None:
+        self.run = run
+        self.answer = answer
+        self.echo = echo
+        self.request = request
+        self.once = once
+        self.again = again
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Run:
 
     def recall(self, variant: object) -> bytes | None:
         """What was built for one kind of subscriber, if it was kept."""
+        if self._variant is None:
+            return None
         if self._variant == variant:
             return self._frames
         return None if self._others is None else self._others.get(variant)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.commands import Advertise, Confirm, Publish, Respond, Subscribe
+from headwater.commands import Advertise, Close, Confirm, Publish, Respond, Subscribe
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Batch, Run
 from headwater.protocols.base import Answered, Delivered, Pinged, Ready, Terms
@@ -73,11 +73,13 @@ def test_what_a_client_publishes_arrives(
     commands = commands_of(psmb.PsmbSession(TERMS, PATIENT), stream, cut)
     assert Advertise(topic, psmb.OK) in commands
     published = [command.run for command in commands if isinstance(command, Publish)]
-    assert [list(run.payloads) for run in published] == runs
+    arrived = [payload for run in published for payload in run.payloads]
+    assert arrived == [payload for run in runs for payload in run]
     assert all(
         (run.topic, run.protocol, run.publisher) == (topic, "psmb", PEER) for run in published
     )
-    assert sum(getattr(command, "answer", b"") == psmb.NIL for command in commands) == len(runs)
+    answers = b"".join(getattr(command, "answer", b"") for command in commands)
+    assert answers.count(psmb.NIL) == len(runs)
 
 
 @pytest.mark.property
@@ -349,3 +351,21 @@ def test_a_subscriber_that_never_proves_anything_costs_no_memory() -> None:
         return session
 
     assert memory_kept(never_answer) < 500_000
+
+
+def test_a_nop_behind_messages_is_answered_when_they_are_durable() -> None:
+    """With them, whether there is one or more, and not before an earlier one is."""
+    for count in (1, 2, 100):
+        session = publisher()
+        (command,) = session.receive(psmb.encode_messages([b"x"] * count) + psmb.NOP)
+        assert isinstance(command, Publish)
+        assert (len(command.run), command.answer) == (count, psmb.NIL)
+    (command,) = session.receive(psmb.encode_messages([b"NOP"]))
+    assert isinstance(command, Publish)
+    assert (list(command.run.payloads), command.answer) == ([b"NOP"], b"")
+
+
+def test_a_single_message_that_is_too_large_is_refused() -> None:
+    session = publisher()
+    (command,) = session.receive(psmb.encode_messages([b"x" * (TERMS.message_bytes + 1)]))
+    assert isinstance(command, Close)

@@ -179,13 +179,15 @@ class Peer(BrokerPeer):
 
     def _publish(self, command: Publish) -> None:
         exclude = None if command.echo else self._subscriber
-        keys = self._without_repeats(command) if command.once else []
-        if command.once and not keys:
-            self._repeated(command)
-            return
+        keys: list[int] | None = None
+        if command.once:
+            keys = self._without_repeats(command)
+            if not keys:
+                self._repeated(command)
+                return
         batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
-        if keys:
+        if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
         if command.answer:

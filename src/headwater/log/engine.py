@@ -29,6 +29,9 @@ Settled = Callable[[LogUnavailable | None], None]
 class Receipt(ABC):
     """Who hears how one append ended."""
 
+    #: The offset behind what was appended, for the engine.
+    end = 0
+
     @abstractmethod
     def settled(self, error: LogUnavailable | None) -> None:
         """It is durable, or why it was not stored."""

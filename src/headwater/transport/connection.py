@@ -118,7 +118,8 @@ class Connection(Outlet):
         self._commands = self._receive(data)
         if self._held:
             return  # `resume` goes on with it
-        if self._turn.is_too_much(self._costly_until - perf_counter()) or not self.work():
+        now = perf_counter()
+        if self._turn.is_too_much(self._costly_until - now) or not self._work(now):
             self._turn.wait(self)
         if len(data) >= LARGE_READ_BYTES:
             self._rest()
@@ -196,8 +197,10 @@ class Connection(Outlet):
 
     def work(self) -> bool:
         """Carry out commands for a slice of time. Returns whether nothing is left to do now."""
-        began = now = perf_counter()
-        stop = began + SLICE_SECONDS
+        return self._work(perf_counter())
+
+    def _work(self, began: float) -> bool:
+        now, stop = began, began + SLICE_SECONDS
         peer = self.peer
         while self._commands is not None and not self._closing and not self._held:
             for command in self._commands:

@@ -97,7 +97,7 @@ class EmbeddedEngine(Engine):
         self._hurrying = False
         self._trimming: asyncio.Handle | None = None
         # Who waits for a batch, by its end: its publisher, and others.
-        self._publishers: deque[tuple[int, Receipt]] = deque()
+        self._publishers: deque[Receipt] = deque()
         self._waiting: dict[int, list[Settled]] = {}
         self._relieved: list[Callable[[], None]] = []
         self._backlog = 0
@@ -219,7 +219,8 @@ class EmbeddedEngine(Engine):
         self.check_writable()
         batch = self._place(run)
         if receipt is not None:
-            self._publishers.append((batch.end, receipt))
+            receipt.end = batch.end
+            self._publishers.append(receipt)
         if self._fresh_weight > GATHER_BYTES:
             # Now, not at the end of this turn: one turn can read megabytes, and the writer should
             # work on the first of them while the loop reads the rest.
@@ -303,8 +304,8 @@ class EmbeddedEngine(Engine):
         if len(waiting) < len(ends):  # there can be very many batches
             ends = sorted({ends[-1], *[end for end in waiting if end <= ends[-1]]})
         for end in ends:
-            while publishers and publishers[0][0] <= end:
-                publishers.popleft()[1].settled(error)
+            while publishers and publishers[0].end <= end:
+                publishers.popleft().settled(error)
             for done in waiting.pop(end, ()):
                 done(error)
 

@@ -125,22 +125,28 @@ class RequestCache:
 class _Usual:
     """A PUB that a client has sent alone, and will send again with other data."""
 
-    __slots__ = ("_headers", "_mark", "_most", "body", "request")
+    __slots__ = ("_headers", "_mark", "_most", "_prefix", "_size", "body", "request")
 
     def __init__(self, request: BpspRequest, mark: bytes, headers: bytes, most: int) -> None:
         self.request = request
         self.body = 8 + len(headers)
         self._mark, self._headers, self._most = mark, headers, most
+        self._size, self._prefix = -1, b""  # of the last one
 
     def is_all(self, data: bytes) -> bool:
         """Whether these bytes are that PUB and nothing else."""
+        if len(data) == self._size and data.startswith(self._prefix):
+            return True
         size = len(data) - self.body
-        return (
+        if (
             0 <= size <= self._most
             and data.startswith(self._mark)
             and data.startswith(self._headers, 8)
             and DATA_SIZE.unpack_from(data, 4)[0] == size
-        )
+        ):
+            self._size, self._prefix = len(data), data[: self.body]
+            return True
+        return False
 
 
 @mypyc_attr(native_class=False)

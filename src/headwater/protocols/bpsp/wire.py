@@ -23,16 +23,24 @@ connection; then it always does, before the end.
 
 import re
 from struct import Struct
+from typing import Final
 
 from headwater.errors import Code, Refusal
 from headwater.message import Headers
 
-NAME = "bpsp"
+NAME: Final = "bpsp"
 
-INFO, CONNECT, PUB, SUB, UNSUB, MSG, OK, ERR = range(1, 9)
+INFO: Final = 1
+CONNECT: Final = 2
+PUB: Final = 3
+SUB: Final = 4
+UNSUB: Final = 5
+MSG: Final = 6
+OK: Final = 7
+ERR: Final = 8
 OPCODES = {1: "INFO", 2: "CONNECT", 3: "PUB", 4: "SUB", 5: "UNSUB", 6: "MSG", 7: "+OK", 8: "-ERR"}
-ACK = 0x80  # the client wants +OK or -ERR
-ECHO = 0x40  # the publisher's own subscriptions get the message too
+ACK: Final = 0x80  # the client wants +OK or -ERR
+ECHO: Final = 0x40  # the publisher's own subscriptions get the message too
 
 TOPIC, ORIGIN, TAG, FROM, STATUS = (
     "x-topic",
@@ -57,7 +65,7 @@ STATUS_OF = {
 }
 CODE_OF = {str(status): code for code, status in STATUS_OF.items()}
 
-HEADERS_LIMIT = 0xFFFF
+HEADERS_LIMIT: Final = 0xFFFF
 
 FIXED = Struct(">HBBI")
 HEADERS_SIZE = Struct(">H")

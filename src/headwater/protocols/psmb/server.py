@@ -19,7 +19,7 @@ position moves.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
 from mypy_extensions import mypyc_attr
@@ -125,6 +125,12 @@ class PsmbSession(Session):
 
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
+        # Most clients of a fleet send one message at a time.
+        if self.state is PsmbState.PUBLISHING and (command := self._single(data)) is not None:
+            return iter((command,))
+        return self._read(data)
+
+    def _read(self, data: bytes) -> Iterator[Command]:
         position = 0
         while position < len(data) and self.state is not PsmbState.CLOSED:
             try:
@@ -275,17 +281,34 @@ class PsmbSession(Session):
 
     # (III) messages
 
+    def _single(self, data: bytes) -> Publish | None:
+        """One message, and maybe a NOP, if that is all."""
+        if len(data) < 11 or not data.startswith(MSG):
+            return None
+        size = message_size(data, 0)
+        answer = b""
+        if len(data) == size + 3 and data.endswith(NOP):
+            answer, data = NIL, data[:size]
+        if len(data) != size or size > 11 + self._terms.message_bytes:
+            return None
+        return self._publish([data[11:]], data, answer)
+
     def _read_publishing(self, data: bytes, position: int) -> Step:
         payloads, end = read_messages(data, position, self._terms.message_bytes)
         if payloads:
-            run = Run(self._topic, payloads, protocol=NAME, publisher=self._terms.peer)
-            # What subscribers get is what came in, byte for byte.
             whole = payloads.data if isinstance(payloads, Tiles) else data[position:end]
-            run.remember(NAME, whole)
-            return end, Publish(run)
+            if data.startswith(NOP, end):
+                return end + 3, self._publish(payloads, whole, NIL)
+            return end, self._publish(payloads, whole, b"")
         if data.startswith(MSG, position):
             return message_size(data, position)
         return self._read_control(data, position)
+
+    def _publish(self, payloads: Sequence[bytes], whole: bytes, answer: bytes) -> Publish:
+        """`answer`: NIL if a NOP follows them, which is answered when they are durable."""
+        run = Run(self._topic, payloads, protocol=NAME, publisher=self._terms.peer)
+        run.remember(NAME, whole)  # what subscribers get is what came in, byte for byte
+        return Publish(run, answer)
 
     def _read_control(self, data: bytes, position: int) -> Step:
         if len(data) - position < 3:

@@ -189,7 +189,7 @@ class BpspSession(Session):
         data = self._intake.take(data)
         # Most clients of a fleet send one message at a time, and the same but for its data.
         if (usual := self._usual) is not None and usual.is_all(data):
-            return iter((self._command(usual.request, [data[usual.body :]]),))
+            return iter((_publish(usual.request, [data[usual.body :]], self._publisher),))
         return self._read(data)
 
     def _read(self, data: bytes) -> Iterator[Command]:
@@ -208,10 +208,11 @@ class BpspSession(Session):
                 yield command
 
     def encode(self, batch: Batch, subscription: Subscription) -> bytes:
-        run, variant = batch.run, (NAME, subscription.key)
+        run, key = batch.run, subscription.key
+        variant = (NAME, key)
         frames = run.recall(variant)
         if frames is None:
-            frames = run.remember(variant, _encode_delivery(run, *subscription.key))
+            frames = run.remember(variant, _encode_delivery(run, key[0], key[1]))
         return frames
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
@@ -276,17 +277,7 @@ class BpspSession(Session):
                 data[position + 8 : body],
                 self._terms.message_bytes,
             )
-        return stop, self._command(request, payloads)
-
-    def _command(self, request: BpspRequest, payloads: Sequence[bytes]) -> Publish:
-        run = Run(
-            request.topic,
-            payloads,
-            protocol=NAME,
-            publisher=self._publisher,
-            headers=request.published,
-        )
-        return Publish(run, request.ok * len(payloads), request.echo, request)
+        return stop, _publish(request, payloads, self._publisher)
 
     def _read_payloads(
         self, data: bytes, position: int, body: int, end: int
@@ -375,6 +366,18 @@ _HANDLERS: dict[int, Callable[[BpspSession, BpspRequest], Command]] = {
     SUB: BpspSession._subscribe,
     UNSUB: BpspSession._unsubscribe,
 }
+
+
+def _publish(request: BpspRequest, payloads: Sequence[bytes], publisher: str) -> Publish:
+    run = Run(
+        request.topic,
+        payloads,
+        protocol=NAME,
+        publisher=publisher,
+        headers=request.published,
+    )
+    ok = request.ok * len(payloads) if request.ok else b""
+    return Publish(run, ok, request.echo, request)
 
 
 def _has_wildcard(topic: str) -> bool:

@@ -126,8 +126,10 @@ class PsmbSession(Session):
     def receive(self, data: bytes) -> Iterator[Command]:
         data = self._intake.take(data)
         # Most clients of a fleet send one message at a time.
-        if self.state is PsmbState.PUBLISHING and (command := self._single(data)) is not None:
-            return iter((command,))
+        if self.state is PsmbState.PUBLISHING:
+            command = _single(data, self._topic, self._terms)
+            if command is not None:
+                return iter((command,))
         return self._read(data)
 
     def _read(self, data: bytes) -> Iterator[Command]:
@@ -281,34 +283,16 @@ class PsmbSession(Session):
 
     # (III) messages
 
-    def _single(self, data: bytes) -> Publish | None:
-        """One message, and maybe a NOP, if that is all."""
-        if len(data) < 11 or not data.startswith(MSG):
-            return None
-        size = message_size(data, 0)
-        answer = b""
-        if len(data) == size + 3 and data.endswith(NOP):
-            answer, data = NIL, data[:size]
-        if len(data) != size or size > 11 + self._terms.message_bytes:
-            return None
-        return self._publish([data[11:]], data, answer)
-
     def _read_publishing(self, data: bytes, position: int) -> Step:
         payloads, end = read_messages(data, position, self._terms.message_bytes)
         if payloads:
             whole = payloads.data if isinstance(payloads, Tiles) else data[position:end]
-            if data.startswith(NOP, end):
-                return end + 3, self._publish(payloads, whole, NIL)
-            return end, self._publish(payloads, whole, b"")
+            answer = NIL if data.startswith(NOP, end) else b""
+            command = _publish(self._topic, self._terms.peer, payloads, whole, answer)
+            return end + len(answer), command
         if data.startswith(MSG, position):
             return message_size(data, position)
         return self._read_control(data, position)
-
-    def _publish(self, payloads: Sequence[bytes], whole: bytes, answer: bytes) -> Publish:
-        """`answer`: NIL if a NOP follows them, which is answered when they are durable."""
-        run = Run(self._topic, payloads, protocol=NAME, publisher=self._terms.peer)
-        run.remember(NAME, whole)  # what subscribers get is what came in, byte for byte
-        return Publish(run, answer)
 
     def _read_control(self, data: bytes, position: int) -> Step:
         if len(data) - position < 3:
@@ -339,6 +323,28 @@ _READERS: dict[PsmbState, Callable[[PsmbSession, bytes, int], Step]] = {
     PsmbState.PUBLISHING: PsmbSession._read_publishing,
     PsmbState.SUBSCRIBED: PsmbSession._read_control,
 }
+
+
+def _single(data: bytes, topic: str, terms: Terms) -> Publish | None:
+    """One message, and maybe a NOP, if that is all."""
+    if len(data) < 11 or not data.startswith(MSG):
+        return None
+    size = message_size(data, 0)
+    answer = b""
+    if len(data) == size + 3 and data.endswith(NOP):
+        answer, data = NIL, data[:size]
+    if len(data) != size or size > 11 + terms.message_bytes:
+        return None
+    return _publish(topic, terms.peer, [data[11:]], data, answer)
+
+
+def _publish(
+    topic: str, publisher: str, payloads: Sequence[bytes], whole: bytes, answer: bytes
+) -> Publish:
+    """`answer`: NIL if a NOP follows them, which is answered when they are durable."""
+    run = Run(topic, payloads, protocol=NAME, publisher=publisher)
+    run.remember(NAME, whole)  # what subscribers get is what came in, byte for byte
+    return Publish(run, answer)
 
 
 def _ascii(raw: bytes, what: str) -> str:

@@ -5,12 +5,13 @@
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 from headwater.errors import Code, ProtocolViolation
 from headwater.message import Tiles
 from headwater.protocols.bulk import TILED, alike, with_headers
 
-NAME = "psmb"
+NAME: Final = "psmb"
 VERSIONS = (1, 2)
 
 MAGIC = b"PSMB"
@@ -18,7 +19,12 @@ UNSUPPORTED = b"UNSUPPORTED PROTOCOL\0"  # message 2
 OK = b"OK\0"  # message 7
 BAD_COMMAND = b"BAD COMMAND\0"  # message 6
 FAILED = b"FAILED\0"  # message 8
-PUB, SUB, MSG, NOP, BYE, NIL = b"PUB", b"SUB", b"MSG", b"NOP", b"BYE", b"NIL"
+PUB: Final = b"PUB"
+SUB: Final = b"SUB"
+MSG: Final = b"MSG"
+NOP: Final = b"NOP"
+BYE: Final = b"BYE"
+NIL: Final = b"NIL"
 
 ERROR_BYTES = 128  # message 8: "read up to 128 bytes including the terminating NUL"
 ALLOW_HISTORY = 1  # bit 0 of the options of SUB

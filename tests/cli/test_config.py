@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli.commands import app
-from headwater.cli.common import data_directory, load_config
 from headwater.cli.config import print_table, to_toml
+from headwater.cli.configuration import data_directory, load_config
 from headwater.config import SETTINGS, TABLES, Config, load
 from headwater.errors import ConfigError
 

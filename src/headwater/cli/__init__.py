@@ -20,13 +20,14 @@ from headwater.errors import HeadwaterError
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit."""
     words = sys.argv[1:] if arguments is None else arguments
-    if list(words[:1]) == ["serve"]:
-        without.keep_out(without.BROKERS)
     try:
-        # Here, because commands know the installed protocols, and one of these may be broken.
-        from headwater.cli.commands import app
-
         try:
+            if list(words[:1]) == ["serve"]:
+                without.keep_out(without.BROKERS)
+                _serve(words[1:])
+            # Here, because commands know the installed protocols, and one of these may be broken.
+            from headwater.cli.commands import app
+
             app(args=arguments, prog_name="headwater")
         finally:
             sys.stdout.flush()
@@ -40,6 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         streams.complain(_sentence(error))
     sys.exit(1)
+
+
+def _serve(words: Sequence[str]) -> None:
+    """Serve and exit, without loading what other commands need, if the options are plain."""
+    from headwater.cli import serving
+
+    if (options := serving.parse(words)) is not None:
+        serving.serve(options)
+        sys.exit(0)
 
 
 def _sentence(error: Exception) -> str:

@@ -1,16 +1,11 @@
-"""The options that several commands have, the configuration, and messages to a person."""
+"""The options that several commands have."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headwater import config
-from headwater.cli.streams import warn
-
-if TYPE_CHECKING:
-    pass
 
 ConfigOption = Annotated[
     Path | None,
@@ -78,19 +73,3 @@ RemoteOption = Annotated[
         help="Run on this Spark Connect server, and write to the tables of its catalog.",
     ),
 ]
-
-
-def load_config(
-    file: Path | None = None, flags: Mapping[str, object] | None = None
-) -> config.Loaded:
-    """Load the configuration, and warn of ignored keys. A flag that is None was not given."""
-    given = {key: str(value) for key, value in (flags or {}).items() if value is not None}
-    loaded = config.load(file, given)
-    for warning in loaded.warnings:
-        warn(warning)
-    return loaded
-
-
-def data_directory(data: Path | None = None, file: Path | None = None) -> Path:
-    """The data directory. With the flag, the configuration is not read, so it may be broken."""
-    return data if data is not None else load_config(file).config.data

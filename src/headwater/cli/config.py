@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.common import ConfigOption, JsonOption, load_config
+from headwater.cli.common import ConfigOption, JsonOption
+from headwater.cli.configuration import load_config
 from headwater.cli.streams import out
 from headwater.config import (
     DECLARED,

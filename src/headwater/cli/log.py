@@ -19,8 +19,8 @@ from headwater.cli.common import (
     FromOffsetOption,
     ToOffsetOption,
     YesOption,
-    data_directory,
 )
+from headwater.cli.configuration import data_directory
 from headwater.cli.log_output import (
     READ_BYTES,
     print_batch,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from headwater.cli import common
+from headwater.cli.configuration import load_config
 from headwater.errors import HeadwaterError
 from headwater.registry import REGISTRY
 
@@ -168,7 +169,7 @@ def _target(url: str, subscribing: bool = False) -> "Target":
 def _configuration(target: "Target") -> "Config | None":
     """Read only for those who may need it: where there is a mistake in it, others still work."""
     if REGISTRY[target.scheme].configures_clients:
-        return common.load_config().config
+        return load_config().config
     return None
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, JsonOption, YesOption, data_directory
+from headwater.cli.common import ConfigOption, DataOption, JsonOption, YesOption
+from headwater.cli.configuration import data_directory
 from headwater.cli.output import (
     age_of,
     plain_table,

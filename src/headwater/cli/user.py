@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import ConfigOption, DataOption, JsonOption, data_directory
+from headwater.cli.common import ConfigOption, DataOption, JsonOption
+from headwater.cli.configuration import data_directory
 from headwater.cli.output import plain_table, tell, tell_list, time_of
 
 if TYPE_CHECKING:

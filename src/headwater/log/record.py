@@ -91,8 +91,6 @@ _TEMPLATE = small.template(
         schema=SCHEMA,
     )
 )
-# Groups of runs that weigh less are encoded without pyarrow (`small`).
-SMALL_WEIGHT = 256 * 1024
 
 
 class Cells(Packed):
@@ -135,7 +133,7 @@ class Cells(Packed):
 def encode(batches: Sequence[Batch]) -> Any:
     """The batches, which follow each other, as one Arrow IPC message (a pyarrow.Buffer)."""
     count = batches[-1].end - batches[0].offset
-    if (message := _encode_small(batches, count)) is not None:
+    if (message := small.encode(_TEMPLATE, batches, count)) is not None:
         return message
     runs = [batch.run for batch in batches]
     columns = [
@@ -147,49 +145,6 @@ def encode(batches: Sequence[Batch]) -> Any:
         _payloads([run.payloads for run in runs], count, sum([run.size for run in runs])),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
-
-
-def _encode_small(batches: Sequence[Batch], count: int) -> bytes | None:
-    """None if they are too much for it. All columns are gathered in one pass: compiled, to go
-    through the batches takes longer than to do something with each."""
-    timestamps: list[int] = []
-    topics: list[str] = []
-    protocols: list[str] = []
-    publishers: list[str] = []
-    pairs: list[tuple[str, str]] = []
-    header_ends, payload_ends = [0], [0]
-    payloads: list[bytes] = []
-    weight = 0
-    for batch in batches:
-        run = batch.run
-        weight += run.weight
-        if weight > SMALL_WEIGHT or type(run.payloads) is not list:
-            return None
-        timestamps.append(batch.timestamp)
-        topics.append(run.topic)
-        protocols.append(run.protocol)
-        publishers.append(run.publisher)
-        if run.headers:
-            pairs += run.headers
-        header_ends.append(len(pairs))
-        payloads += run.payloads
-        payload_ends.append(len(payloads))
-    if not count or len(payloads) != count:
-        raise ValueError(f"{len(payloads)} payloads for {count} offsets")
-    rows = len(timestamps)
-    nodes = [rows] * 5 + [len(pairs)] * 3 + [rows, count]
-    buffers = (
-        *small.integers(timestamps),
-        *small.strings(topics),
-        *small.strings(protocols),
-        *small.strings(publishers),
-        *(b"", small.numbers(header_ends), b""),
-        *small.strings([name for name, _ in pairs]),
-        *small.strings([value for _, value in pairs]),
-        *(b"", small.numbers(payload_ends)),
-        *small.binary(payloads),
-    )
-    return small.message(_TEMPLATE, nodes, buffers)
 
 
 def encode_nothing() -> Any:

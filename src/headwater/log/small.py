@@ -16,6 +16,11 @@ from collections.abc import Sequence, Sized
 from struct import Struct, pack, pack_into
 from typing import Any, NamedTuple
 
+from headwater.message import Batch
+
+# Groups of runs that weigh more are encoded by pyarrow.
+SMALL_WEIGHT = 256 * 1024
+
 _U16, _I32, _U32, _I64 = Struct("<H"), Struct("<i"), Struct("<I"), Struct("<q")
 
 
@@ -69,6 +74,50 @@ class _Flatbuffer:
         if not place:
             raise ValueError(f"the message has no field {number}")
         return table + int(place)
+
+
+def encode(made: Template, batches: Sequence[Batch], count: int) -> bytes | None:
+    """So many messages as one Arrow message with the columns of `record.SCHEMA`. None if they are
+    too much. All columns are gathered in one pass: compiled, to go through the batches takes longer
+    than to do something with each."""
+    timestamps: list[int] = []
+    topics: list[str] = []
+    protocols: list[str] = []
+    publishers: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    header_ends, payload_ends = [0], [0]
+    payloads: list[bytes] = []
+    weight = 0
+    for batch in batches:
+        run = batch.run
+        weight += run.weight
+        if weight > SMALL_WEIGHT or type(run.payloads) is not list:
+            return None
+        timestamps.append(batch.timestamp)
+        topics.append(run.topic)
+        protocols.append(run.protocol)
+        publishers.append(run.publisher)
+        if run.headers:
+            pairs += run.headers
+        header_ends.append(len(pairs))
+        payloads += run.payloads
+        payload_ends.append(len(payloads))
+    if not count or len(payloads) != count:
+        raise ValueError(f"{len(payloads)} payloads for {count} offsets")
+    rows = len(timestamps)
+    nodes = [rows] * 5 + [len(pairs)] * 3 + [rows, count]
+    buffers = (
+        *integers(timestamps),
+        *strings(topics),
+        *strings(protocols),
+        *strings(publishers),
+        *(b"", numbers(header_ends), b""),
+        *strings([name for name, _ in pairs]),
+        *strings([value for _, value in pairs]),
+        *(b"", numbers(payload_ends)),
+        *binary(payloads),
+    )
+    return message(made, nodes, buffers)
 
 
 def message(made: Template, nodes: Sequence[int], buffers: Sequence[bytes]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.transport import connection, turn
-from headwater.transport.turn import Turn
+from headwater.transport.turn import Flushable, Turn
 from tests.transport.stand import TurnStand, run, until
 
 
@@ -227,3 +227,29 @@ def test_many_who_leave_at_once_leave_in_turns(tmp_path: Path) -> None:
         assert stand.broker.subscriptions == 0
 
     run(tmp_path, check)
+
+
+class Receiver(Flushable):
+    """Is sent something."""
+
+    def __init__(self, sent: list["Receiver"]) -> None:
+        self._sent = sent
+
+    def flush(self) -> None:
+        self._sent.append(self)
+
+
+def test_where_very_many_are_sent_something_the_first_do_not_wait_for_the_last() -> None:
+    async def check() -> None:
+        shared, sent = Turn(), list[Receiver]()
+        receivers = [Receiver(sent) for _ in range(turn.SENT_AT_ONCE + 1)]
+        for receiver in receivers[:-1]:
+            shared.owe(receiver)
+        assert sent == []
+        shared.owe(receivers[-1])
+        assert sent == receivers[:-1]
+        while len(sent) < len(receivers):
+            await asyncio.sleep(0)
+        assert sent == receivers
+
+    asyncio.run(check())

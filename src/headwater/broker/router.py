@@ -24,7 +24,7 @@ from headwater.broker.matching.patterns import AskedFilter, Decision, Patterns
 from headwater.filters import Filter, LevelFilter
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
-REMEMBERED_ROUTES = 100_000
+REMEMBERED_ROUTES = 131_072
 # So long patterns are asked before the publisher of a new topic goes on.
 AT_ONCE_SECONDS = 0.0005
 TOO_COSTLY = "the pattern takes too long to match"

@@ -18,7 +18,7 @@ AskedFilter = BindingFilter | RegexFilter
 # So many filters are asked between two looks at the clock.
 ASKED_AT_ONCE = 16
 # Of so many topics is kept what was said of them.
-REMEMBERED_TOPICS = 100_000
+REMEMBERED_TOPICS = 131_072
 # The order is made anew when so many filters, and half of all, are gone.
 GONE = 64
 

@@ -139,6 +139,23 @@ def test_what_is_read_is_what_was_appended(opener: Opener, tmp_path: Path) -> No
     asyncio.run(check())
 
 
+def test_an_engine_that_rests_keeps_what_is_not_durable(opener: Opener, tmp_path: Path) -> None:
+    async def check() -> None:
+        engine = await opener(tmp_path)
+        engine.append(run_of(b"a", b"b"))
+        await durable(engine, engine.end)
+        fresh = engine.append(run_of(b"c"))
+        engine.rest()
+        assert (engine.recent(0), engine.recent(2)) == (None, fresh)
+        await durable(engine, engine.end)
+        got = await everything(engine, lambda topic: True)
+        assert [payload for b in got for payload in b.run.payloads] == [b"a", b"b", b"c"]
+        assert engine.recent(engine.append(run_of(b"d")).offset) is not None
+        await engine.close()
+
+    asyncio.run(check())
+
+
 def test_recent_batches_are_in_memory(opener: Opener, tmp_path: Path) -> None:
     async def check() -> None:
         engine = await opener(tmp_path)

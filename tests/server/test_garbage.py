@@ -57,7 +57,7 @@ def test_a_full_collection_finds_what_was_set_aside(monkeypatch: pytest.MonkeyPa
         node = Mourned()
         gc.collect(1)  # from now on it is old
         del node
-        collections = FullCollections(lambda: next(end) if moving else 0)
+        collections = FullCollections(lambda: next(end) if moving else 0, lambda: None)
         if moving:
             while next(end) < 100:
                 await asyncio.sleep(0.001)
@@ -69,3 +69,27 @@ def test_a_full_collection_finds_what_was_set_aside(monkeypatch: pytest.MonkeyPa
 
     asyncio.run(main(moving=True))
     asyncio.run(main(moving=False))
+
+
+def test_memory_is_given_back_once_when_it_is_quiet_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.001)
+
+    async def main() -> None:
+        end, looks, rests = 0, 0, list[int]()
+
+        def seen() -> int:
+            nonlocal looks
+            looks += 1
+            return end
+
+        collections = FullCollections(seen, lambda: rests.append(end))
+        for end in (3, 7):
+            while rests[-1:] != [end]:
+                await asyncio.sleep(0.001)
+            enough = looks + 10
+            while looks < enough:
+                await asyncio.sleep(0.001)
+        collections.stop()
+        assert rests == [3, 7]
+
+    asyncio.run(main())

@@ -221,6 +221,10 @@ class Engine(ABC):
         """Call `done` once the log is no longer congested."""
 
     @abstractmethod
+    def rest(self) -> None:
+        """Nothing has come for a while: let go of what is only in memory to be found sooner."""
+
+    @abstractmethod
     def recent(self, offset: int) -> Batch | None:
         """The batch that holds `offset`, if it is still in memory."""
 

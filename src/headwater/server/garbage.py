@@ -7,8 +7,9 @@ can interrupt it.
 
 So what is young is collected as always, and what survives that is set aside (`gc.freeze`). All of
 it is looked through only when nothing has been published for a while; or, where that never happens,
-once a day. A quiet moment is also used to give free memory back to the system: the C library keeps
-most of it for later.
+once a day. A quiet moment is also used to give memory back to the system: the newest messages are
+let go of, because a few of them keep whole blocks of memory from being free, and the C library is
+asked for what it has kept for later.
 """
 
 import asyncio
@@ -52,11 +53,11 @@ def _set_aside(phase: str, info: dict[str, Any]) -> None:
 
 class FullCollections:
     """Looks through everything now and then. `end` is that of the log: while it moves, someone may
-    have to wait."""
+    have to wait. `rest` is called before memory is given back."""
 
-    def __init__(self, end: Callable[[], int]) -> None:
+    def __init__(self, end: Callable[[], int], rest: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._end = end
+        self._end, self._rest = end, rest
         self._seen = end()
         self._trimmed = end()  # where it was when memory was given back
         self._last = self._loop.time()
@@ -72,6 +73,7 @@ class FullCollections:
             self.collect()
         if quiet and self._trimmed != self._seen:
             self._trimmed = self._seen
+            self._rest()
             self._loop.run_in_executor(None, _trim)
 
     def collect(self) -> None:

@@ -295,7 +295,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
     server.engine.when_dead(fail)
     announce(server)
-    collections = FullCollections(lambda: server.engine.end)
+    collections = FullCollections(lambda: server.engine.end, server.engine.rest)
     failing = loop.create_task(failed.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     if ending.failure is not None:

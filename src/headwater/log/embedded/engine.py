@@ -380,6 +380,9 @@ class EmbeddedEngine(Engine):
 
     # Reading
 
+    def rest(self) -> None:
+        self._tail.clear(self._watermark)
+
     def recent(self, offset: int) -> Batch | None:
         return self._tail.find(offset)
 

@@ -42,7 +42,7 @@ FOOTER_SCHEMA = pa.schema(
 class Index:
     """The frames of one segment."""
 
-    __slots__ = ("_counts", "_seen", "bases", "positions", "timestamps", "topics")
+    __slots__ = ("_count_stops", "_counts", "_seen", "bases", "positions", "timestamps", "topics")
 
     def __init__(self, base: int, position: int) -> None:
         # Both have one entry more than there are frames: where a further frame would begin.
@@ -51,8 +51,11 @@ class Index:
         self.timestamps = array("q")
         self.topics: list[Topics] = []
         self._seen: dict[Topics, Topics] = {}
-        #: How many messages of each of its topics a frame has, where that is known.
-        self._counts: dict[int, array[int]] = {}
+        # How many messages of each of its topics a frame has, where that is known: of all frames in
+        # one row, and where those of each frame stop. An object for each would keep the memory
+        # around it from being free.
+        self._counts = array("Q")
+        self._count_stops = array("Q")
 
     def __len__(self) -> int:
         return len(self.bases) - 1
@@ -77,8 +80,8 @@ class Index:
     ) -> None:
         """One more frame, given by where it ends. With more than one topic, `counts` may tell how
         many messages each of them has."""
-        if counts:
-            self._counts[len(self)] = array("Q", counts)
+        self._counts.extend(counts)
+        self._count_stops.append(len(self._counts))
         # Most frames have the topics of another one: one tuple serves them all.
         self.topics.append(self._seen.setdefault(topics, topics))
         self.timestamps.append(timestamp)
@@ -91,7 +94,8 @@ class Index:
         del self.positions[frames + 1 :]
         del self.timestamps[frames:]
         del self.topics[frames:]
-        self._counts = {number: each for number, each in self._counts.items() if number < frames}
+        del self._count_stops[frames:]
+        del self._counts[self._count_stops[-1] if frames else 0 :]
 
     def counts(self, frame: int) -> Mapping[str, int] | None:
         """How many messages of which topic a frame has, if that is known."""
@@ -100,8 +104,9 @@ class Index:
             return None
         if len(topics) == 1:
             return {topics[0]: self.bases[frame + 1] - self.bases[frame]}
-        counts = self._counts.get(frame)
-        return None if counts is None else dict(zip(topics, counts, strict=True))
+        start = self._count_stops[frame - 1] if frame else 0
+        counts = self._counts[start : self._count_stops[frame]]
+        return dict(zip(topics, counts, strict=True)) if counts else None
 
     def find(self, offset: int) -> int:
         """The frame that holds `offset`; len(self) if it lies behind the last one."""

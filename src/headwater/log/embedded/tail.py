@@ -59,6 +59,13 @@ class Tail:
             self._first = 0
         return first < stop
 
+    def clear(self, watermark: int) -> None:
+        """Let go of everything that is durable."""
+        limit, self._limit = self._limit, 0
+        while not self.trim(watermark):
+            pass
+        self._limit = limit
+
     def rewind(self, end: int) -> list[Batch]:
         """Take out the batches from `end` on."""
         index = bisect_right(self._offsets, end - 1, self._first)

@@ -1,6 +1,7 @@
 """Room behind the last frame of the active segment: zeros, so that small frames are synced soon."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -156,16 +157,28 @@ def test_what_fits_into_the_room_is_synced_by_the_write_itself(
     store.close()
 
 
+@pytest.mark.parametrize("refused", [False, True])
 def test_without_such_a_call_it_is_written_and_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    monkeypatch.setattr(file, "_DURABLY", 0)
+    """The system has none, or the file system refuses it."""
     store = LogStore.open(tmp_path)
-    fill(store, 1)
+    written = fill(store, 1)
     store.sync()
     synced: list[int] = []
+    real = os.pwritev
+
+    def plain(fd: int, parts: list[memoryview], position: int, flags: int) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return real(fd, parts, position)
+
+    monkeypatch.setattr(os, "pwritev", plain)
     monkeypatch.setattr(file, "_sync", synced.append)
+    if not refused:
+        monkeypatch.setattr(file, "_DURABLY", 0)
     assert store.append([Batch(store.end, 1, make_run("t", b"."))], durably=True)
     assert len(synced) == 1
     monkeypatch.undo()
+    assert len(contents(store)) == len(written) + 1
     store.close()

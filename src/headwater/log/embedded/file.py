@@ -5,6 +5,7 @@ a segment that retention has dropped or sealing has replaced.
 """
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -52,10 +53,13 @@ class LogFile:
     def write_durably(self, position: int, parts: list[memoryview]) -> None:
         """Write, and have that on the disk; of what was written before, nothing need be."""
         if _DURABLY:
-            self.write(position, parts, _DURABLY)
-        else:
-            self.write(position, parts)
-            self.sync()
+            try:
+                return self.write(position, parts, _DURABLY)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:  # some file systems cannot do both at once
+                    raise
+        self.write(position, parts)
+        return self.sync()
 
     def sync(self) -> None:
         """Have everything written so far on the disk, and the length of the file too."""

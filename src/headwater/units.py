@@ -31,6 +31,7 @@ Scalar = str | int | float
 Written = Scalar | list[str]
 
 OFF = "off"
+AUTO = "auto"
 #: What is shown in place of a secret.
 MASK = "***"
 
@@ -282,14 +283,22 @@ def app_secret() -> Kind[str]:
 
 def or_off(kind: Kind[T]) -> Kind[T | None]:
     """The same kind, with "off" for none."""
+    return _or(kind, OFF)
 
+
+def or_auto(kind: Kind[T]) -> Kind[T | None]:
+    """The same kind, with "auto" for what follows from other things."""
+    return _or(kind, AUTO)
+
+
+def _or(kind: Kind[T], word: str) -> Kind[T | None]:
     def read(value: object) -> T | None:
-        return None if value == OFF else kind.read(value)
+        return None if value == word else kind.read(value)
 
     def write(value: T | None) -> Written:
-        return OFF if value is None else kind.write(value)
+        return word if value is None else kind.write(value)
 
-    words, choices = f'{kind.words}, or "{OFF}"', (*kind.choices, OFF)
+    words, choices = f'{kind.words}, or "{word}"', (*kind.choices, word)
     return Kind(words, read, write, kind.from_text, choices, kind.secret, kind.advice)
 
 

@@ -80,7 +80,7 @@ def test_it_is_recognised_on_the_port_for_all(broker: BrokerProcess) -> None:
 def test_it_is_in_the_configuration() -> None:
     shown = json.loads(headwater("config", "--json"))["settings"]
     assert shown["line.longest_line"]["value"] == "64KiB"
-    assert shown["listen.line"]["value"] == "0.0.0.0:7000"
+    assert shown["listen.line"]["value"] == "127.0.0.1:7000"
     assert "# The longest line that is accepted." in headwater("config", "--toml")
 
 

@@ -25,6 +25,7 @@ from headwater.config.tables import (
     Config,
     Limits,
     Listen,
+    ListenerOptions,
     Log,
     Tls,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Limits",
     "Lines",
     "Listen",
+    "ListenerOptions",
     "Loaded",
     "Log",
     "Origin",

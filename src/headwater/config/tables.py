@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater import units
-from headwater.declare import Setting, declarations, members, setting, spread, table
+from headwater.declare import (
+    Setting,
+    declarations,
+    members,
+    setting,
+    spread,
+    table,
+    value_of,
+)
 from headwater.errors import HeadwaterError
 from headwater.registry import REGISTRY
 from headwater.units import Address
@@ -30,6 +38,42 @@ class Listen:
 
 
 @table
+class ListenerOptions:
+    """Who may come in through one listener, and what it shows of itself."""
+
+    anonymous: bool | None = setting(
+        units.or_auto(units.boolean()),
+        "auto",
+        "Whether clients may come in that do not say who they are. "
+        '"auto": only if nobody but this machine can reach the address.',
+    )
+    certificate: Path | None = setting(
+        units.or_off(units.path()), "off", "Certificate chain (PEM), instead of `tls.certificate`."
+    )
+    key: Path | None = setting(
+        units.or_off(units.path()), "off", "Private key (PEM), instead of `tls.key`."
+    )
+    client_ca: Path | None = setting(
+        units.or_off(units.path()),
+        "off",
+        "Certificates (PEM) of those who sign the certificates of clients, instead of "
+        "`tls.client_ca`.",
+    )
+
+
+#: The listeners besides those of the protocols.
+OTHER_LISTENERS = ("any", "console", "flight")
+
+
+@table
+class Listeners:
+    #: By the name of the listener.
+    each: Mapping[str, ListenerOptions] = spread(
+        {name: ListenerOptions() for name in (*REGISTRY, *OTHER_LISTENERS)}
+    )
+
+
+@table
 class Tls:
     certificate: Path | None = setting(
         units.or_off(units.path()),
@@ -38,6 +82,12 @@ class Tls:
     )
     key: Path | None = setting(
         units.or_off(units.path()), "off", "Private key of the certificate (PEM)."
+    )
+    client_ca: Path | None = setting(
+        units.or_off(units.path()),
+        "off",
+        "Certificates (PEM) of those who sign the certificates of clients. Listeners with `tls://` "
+        "then ask clients for one, and the common name in it is the name of a user.",
     )
 
 
@@ -161,6 +211,7 @@ class Config:
         'Event loop; "auto" takes uvloop if it is installed.',
     )
     listen: Listen = Listen()
+    listener: Listeners = Listeners()
     log: Log = Log()
     limits: Limits = Limits()
     tls: Tls = Tls()
@@ -170,6 +221,11 @@ class Config:
     )
     flight: Flight = Flight()
     console: Console = Console()
+
+    def address_of(self, listener: str) -> Address | None:
+        """Where a listener listens."""
+        address: Address | None = value_of(self.listen, listener)
+        return address
 
     def settings_of(self, protocol: str) -> Any:
         """The settings of a protocol, whether it has any or not."""

@@ -88,7 +88,7 @@ class Protocol:
     @property
     def listen(self) -> str:
         """The default of its listener."""
-        return f"0.0.0.0:{self.port}"
+        return f"127.0.0.1:{self.port}"
 
     def serve(self, settings: Any, apps: dict[str, str]) -> "Service":
         """The protocol as one broker serves it. `apps` may change while the broker runs."""

@@ -18,8 +18,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 PROTOCOLS = tuple(each.name for each in BUILT_IN)
 
 SMALL = {
-    *("borrowed", "commands", "declare", "errors", "filters", "message", "pcre", "queue_spec"),
-    *("shapes", "slowing", "timings", "topics", "traffic", "units"),
+    *("actions", "borrowed", "commands", "declare", "errors", "filters", "gate", "message", "pcre"),
+    *("queue_spec", "rights", "shapes", "slowing", "timings", "topics", "traffic", "units"),
 }
 
 #: What every room of the pipeline may import besides the rooms below it.
@@ -80,7 +80,7 @@ RULES: dict[str, set[str] | None] = {
     },
     "transport": SMALL | {"protocols", "sockets"},
     "control": {"errors"},
-    "identity": {"errors", "files", "sqlite", "units"},
+    "identity": {"actions", "commands", "errors", "files", "gate", "rights", "sqlite", "units"},
     "logging_setup": set(),
     "without": set(),
     "arrow_compute": set(),

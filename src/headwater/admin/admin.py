@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headwater.admin.access import AccessHandlers
 from headwater.admin.apps import AppHandlers
+from headwater.admin.audit import AuditTrail
 from headwater.admin.connections import ConnectionHandlers
 from headwater.admin.loop import LoopWatch
 from headwater.admin.messages import MessageHandlers
@@ -41,6 +43,8 @@ class Admin:
         queue_spec: Callable[[str], QueueSpec | None],
         counters: Sequence[ServiceCounter],
         apps: AppHandlers,
+        access: AccessHandlers,
+        audit: AuditTrail,
         reports: PipelineReports,
     ) -> None:
         self._taps = Taps(broker)
@@ -51,6 +55,7 @@ class Admin:
         self._looking: asyncio.Task[None] | None = None
         self._groups = (
             apps,
+            access,
             ConnectionHandlers(connections),
             topics,
             queues,

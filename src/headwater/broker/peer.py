@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.actions import ANONYMOUS, PUBLISH, SUBSCRIBE
 from headwater.broker.cursor import Cursor
 from headwater.broker.repeats import Resent, keys_of
 from headwater.broker.router import OwnedSubscription
@@ -19,6 +20,7 @@ from headwater.commands import (
     Consume,
     Identify,
     Outlet,
+    Password,
     Publish,
     Respond,
     Subscribe,
@@ -26,7 +28,8 @@ from headwater.commands import (
 )
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.log.engine import Receipt
-from headwater.slowing import LOG, SUBSCRIPTIONS
+from headwater.rights import NOBODY, Rights
+from headwater.slowing import LOG, LOGIN, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -60,10 +63,11 @@ class PublishReceipt(Receipt):
 
 
 class Peer(BrokerPeer):
-    def __init__(self, broker: "Broker", outlet: Outlet) -> None:
+    def __init__(self, broker: "Broker", outlet: Outlet, rights: Rights) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._outlet = outlet
+        self.rights = rights
         self._meter = outlet.meter
         #: What the client calls itself, if it has said so.
         self.name = ""
@@ -75,6 +79,7 @@ class Peer(BrokerPeer):
         self._left = False
         self._waiting_for_log = False
         self._unblocking = self._unblock_again = False
+        self._logging_in = False
 
     @property
     def position(self) -> int:
@@ -174,10 +179,14 @@ class Peer(BrokerPeer):
         self._outlet.dismiss(error)
 
     def _advertise(self, command: Advertise) -> None:
+        if not self.rights.publish.may(command.topic):
+            raise self.rights.refusal(PUBLISH, command.topic)
         self._engine.check_writable()
         self._answer(command.answer)
 
     def _publish(self, command: Publish) -> None:
+        if not self.rights.publish.may(command.run.topic):
+            raise self.rights.refusal(PUBLISH, command.run.topic)
         exclude = None if command.echo else self._subscriber
         keys: list[int] | None = None
         if command.once:
@@ -240,12 +249,16 @@ class Peer(BrokerPeer):
         most = self._broker.most_subscriptions
         if subscriber is not None and len(subscriber.subscriptions) >= most:
             raise Refusal(Code.TOO_LARGE, f"a client may have {most} subscriptions")
+        allowed = self.rights.subscribe if command.durable is None else self.rights.replay
+        if not allowed.may_some(command.filter):
+            raise self.rights.refusal(SUBSCRIBE, command.filter.text)
         self._broker.check(command.filter)
         if subscriber is None:
-            subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
+            name = self._durable_name(command)
+            subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, name)
         since = 0 if command.durable else self._engine.end
         subscription: OwnedSubscription[Cursor] = OwnedSubscription(
-            command.key, command.filter, subscriber, since
+            command.key, command.filter, subscriber, since, allowed
         )
         self._broker.add(subscription)
         if command.answer and self._published > self._engine.watermark:
@@ -256,6 +269,13 @@ class Peer(BrokerPeer):
         if command.durable is not None:
             self.name = command.known_as or command.durable
             self._broker.resume(subscriber, command)
+
+    def _durable_name(self, command: Subscribe) -> str | None:
+        """What its position is remembered under. A name belongs to whoever uses it: two users may
+        have the same one, and neither can take the other's place."""
+        if command.durable is None or self.rights.principal.kind in (ANONYMOUS, "local"):
+            return command.durable
+        return f"{self.rights.principal}/{command.durable}"
 
     def _begin(self, subscriber: Subscriber, answer: bytes) -> None:
         self._outlet.respond(answer)
@@ -274,10 +294,11 @@ class Peer(BrokerPeer):
         if not known and len(self._consumers) >= most:
             raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
         if not known:
+            self._broker.owners.check(command.queue, self.rights)
             self._broker.unused.check(command.queue)
         self._answer(command.answer)
         if not known:
-            queue, consumer = self._broker.consume(command, self._outlet)
+            queue, consumer = self._broker.consume(command, self._outlet, self.rights)
             self._consumers[command.key] = queue, consumer
             queue.start(consumer)
 
@@ -289,6 +310,45 @@ class Peer(BrokerPeer):
             self._unblock()
 
     def _identify(self, command: Identify) -> None:
+        claim, gate, me = command.claim, self._broker.gate, self.rights.principal
+        if claim is None and gate.is_user(command.name) and me.name != command.name:
+            raise Refusal(
+                Code.NOT_PERMITTED, f"{command.name} is a user, and has to give a password"
+            )
+        if claim is None or (
+            # Where nobody has to log in, a password of nobody proves nothing and does no harm.
+            isinstance(claim, Password) and me.kind == ANONYMOUS and not gate.is_user(claim.user)
+        ):
+            self._identified(command)
+            return
+        self._logging_in = True
+        gate.admit(claim, self._outlet.address, partial(self._admitted, command))
+        if self._logging_in:  # it takes a moment, and what comes behind it has to wait
+            self._outlet.pause(LOGIN)
+
+    def _admitted(self, command: Identify, found: Rights | Refusal) -> None:
+        self._logging_in = False
+        try:
+            if self._left:
+                return
+            if isinstance(found, Refusal):
+                raise found
+            if found is not self.rights:
+                self._become(found)
+            self._identified(command)
+        except Refusal as error:
+            self._refuse(command, error)
+        finally:
+            self._outlet.resume(LOGIN)
+
+    def _become(self, rights: Rights) -> None:
+        if self.subscriptions:
+            raise Refusal(Code.NOT_PERMITTED, "log in before you subscribe")
+        self.rights = rights
+
+    def _identified(self, command: Identify) -> None:
+        if self.rights.principal is NOBODY:
+            raise self.rights.refusal(SUBSCRIBE, "")
         self.name = command.name
         if command.sole:
             self._broker.claim(command.sole, self)

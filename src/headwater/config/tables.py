@@ -192,6 +192,16 @@ class Flight:
 
 
 @table
+class AuditOptions:
+    events: Literal["all", "changes", "off"] = setting(
+        units.choice("all", "changes", "off"),
+        "all",
+        "What is recorded under `$audit/…` in the log: all, all but logins that went well, or "
+        "nothing.",
+    )
+
+
+@table
 class Console:
     session_hours: float = setting(units.number(0.01, 8760), 12, "Hours until a login ends.")
     names: tuple[str, ...] = setting(
@@ -220,6 +230,7 @@ class Config:
         {each.name: each.settings() for each in REGISTRY.values() if fields(each.settings)}
     )
     flight: Flight = Flight()
+    audit: AuditOptions = AuditOptions()
     console: Console = Console()
 
     def address_of(self, listener: str) -> Address | None:

@@ -33,6 +33,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--host", required=True, help="the address it listens on")
     add("--port", type=int, required=True)
     add("--name", action="append", default=[], help="a name it may be called by")
+    add("--anonymous", action="store_true", help="for anyone, while there are no users")
     add("--session-hours", type=float, default=12.0)
     add("--certificate", type=Path, help="for TLS")
     add("--key", type=Path, help="for TLS")
@@ -43,6 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
         host=given.host,
         port=given.port,
         names=tuple(given.name),
+        anonymous=given.anonymous,
         session_hours=given.session_hours,
         certificate=given.certificate,
         key=given.key,

@@ -1,6 +1,7 @@
 """Who asks, and what they may do.
 
-A listener that only this machine can reach, without any user, lets everyone be an operator.
+A listener that only this machine can reach (or that is said to be for anyone), without any user,
+lets everyone be an operator.
 Otherwise a request needs a token (`Authorization: Bearer hw_…`) or a session, which a login begins.
 Sessions live in memory: they end with the process, after some hours, or with a logout. A user that
 was removed is out at once, and nobody who is given the same name later has the old sessions.
@@ -17,14 +18,11 @@ from fastapi import Request
 from headwater.console.problems import ApiError
 from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
+from headwater.identity.attempts import Attempts
 from headwater.identity.users import FILE, Role, User, Users, holder_of, is_password_of
 
 COOKIE = "headwater_session"
 MOST_SESSIONS = 10_000
-MOST_REMEMBERED = 10_000
-# So many attempts are free; each further one doubles the wait.
-FREE_ATTEMPTS = 5
-LONGEST_WAIT = 300.0
 # Hashing takes memory and time: so many at once.
 HASHING = 2
 
@@ -45,33 +43,6 @@ class LoginSession:
     name: str
     created: int  # when the user was: another one may have the name later
     until: float
-
-
-class Attempts:
-    """Failed logins: who has had too many has to wait, longer each time."""
-
-    def __init__(self) -> None:
-        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, not before
-
-    def wait_for(self, *keys: str) -> float:
-        """Seconds until the next attempt may be made."""
-        now = time.monotonic()
-        return max([self._failed.get(key, (0, 0.0))[1] - now for key in keys] + [0.0])
-
-    def failed(self, *keys: str) -> None:
-        now = time.monotonic()
-        for key in keys:
-            count = self._failed.pop(key, (0, 0.0))[0] + 1
-            wait = (
-                min(2.0 ** (count - FREE_ATTEMPTS), LONGEST_WAIT) if count >= FREE_ATTEMPTS else 0
-            )
-            self._failed[key] = (count, now + wait)
-        while len(self._failed) > MOST_REMEMBERED:
-            self._failed.popitem(last=False)
-
-    def succeeded(self, *keys: str) -> None:
-        for key in keys:
-            self._failed.pop(key, None)
 
 
 class AccessControl:
@@ -99,13 +70,13 @@ class AccessControl:
             user = holder_of(self.known, token.strip())
             if user is None:
                 raise ApiError(401, "unauthorized", "this token is not known")
-            return Identity(user.name, user.role, by_token=True)
+            return Identity(user.name, user.level, by_token=True)
         user = self._of_session(request.cookies.get(COOKIE, ""))
         if user is not None:
-            return Identity(user.name, user.role)
+            return Identity(user.name, user.level)
         if self.known:
             raise ApiError(401, "unauthorized", "log in, or send a token")
-        if self._settings.is_local:
+        if self._settings.anonymous:
             return EVERYONE
         raise ApiError(
             401, "no_users", "the console has no users yet: add one with 'headwater user add NAME'"
@@ -120,8 +91,7 @@ class AccessControl:
 
     async def log_in(self, name: str, password: str, address: str) -> tuple[str, User]:
         """Begin a session; returns what the cookie holds. Raises ApiError."""
-        keys = (f"address {address}", f"name {name}")
-        if (wait := self._attempts.wait_for(*keys)) > 0:
+        if (wait := self._attempts.wait_for(address, name)) > 0:
             raise ApiError(
                 429,
                 "too_many_attempts",
@@ -129,12 +99,12 @@ class AccessControl:
                 {"Retry-After": str(int(wait) + 1)},
             )
         # Counted before it is checked, so that attempts at the same time count too.
-        self._attempts.failed(*keys)
+        self._attempts.failed(address, name)
         async with self._hashing:
             user = self.known.get(name)
             if not await asyncio.to_thread(is_password_of, user, password) or user is None:
                 raise ApiError(401, "unauthorized", "the name or the password is wrong")
-        self._attempts.succeeded(*keys)
+        self._attempts.succeeded(address, name)
         session = secrets.token_urlsafe(32)
         self._sessions[session] = LoginSession(name, user.created, time.time() + self.seconds)
         while len(self._sessions) > MOST_SESSIONS:

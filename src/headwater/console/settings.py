@@ -1,6 +1,5 @@
 """What the broker tells its console when it starts it."""
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,8 @@ class ConsoleSettings:
     port: int
     #: Names that it may be called by, besides its address and localhost.
     names: tuple[str, ...] = ()
+    #: Without any user, everyone may do everything.
+    anonymous: bool = True
     session_hours: float = 12.0
     dead_peer_seconds: float = 60.0
     certificate: Path | None = None
@@ -20,15 +21,3 @@ class ConsoleSettings:
     @property
     def secure(self) -> bool:
         return self.certificate is not None
-
-    @property
-    def is_local(self) -> bool:
-        """Only this machine can reach it."""
-        return is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

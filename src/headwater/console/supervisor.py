@@ -108,6 +108,8 @@ class ConsoleSupervisor:
         arguments += ["--host", settings.host, "--port", str(settings.port)]
         arguments += ["--session-hours", str(settings.session_hours)]
         arguments += ["--log-format", self._log_format]
+        if settings.anonymous:
+            arguments += ["--anonymous"]
         for name in settings.names:
             arguments += ["--name", name]
         if settings.certificate is not None and settings.key is not None:

@@ -8,10 +8,12 @@ from headwater import flight
 from headwater.config import Config
 from headwater.console import settings as console
 from headwater.errors import ConfigError
+from headwater.gate import KnownApp
 from headwater.log.embedded.engine import LogSettings
 from headwater.protocols.base import Service
 from headwater.queue_spec import QueueSpec
 from headwater.registry import REGISTRY
+from headwater.server import doors
 from headwater.transport.tcp import Bounds
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ def bounds(config: Config, files: int) -> Bounds:
     )
 
 
-def services(config: Config, apps: dict[str, str]) -> dict[str, Service]:
+def services(config: Config, apps: dict[str, KnownApp]) -> dict[str, Service]:
     """Each protocol as the broker serves it. `apps` are the secrets of those that may connect: the
     protocols add those of the configuration, and more may come and go while the broker runs."""
     return {
@@ -102,6 +104,7 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
         data=config.data,
         host=address.host,
         port=address.port,
+        anonymous=doors.is_anonymous(config, "console"),
         names=config.console.names,
         session_hours=config.console.session_hours,
         dead_peer_seconds=config.limits.dead_peer_seconds,

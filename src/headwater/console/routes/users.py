@@ -15,7 +15,7 @@ router = APIRouter(responses=FAILURES, tags=["users"])
 
 @router.get("/users", response_model=models.Page[models.UserAccount])
 async def users(who: Operator, access: TheAccess) -> Any:
-    items = [_user(each.name, each.role.name, each.created) for each in access.known.values()]
+    items = [_user(each.name, each.role, each.created) for each in access.known.values()]
     return {"items": items, "total": len(items), "next": None}
 
 
@@ -24,7 +24,7 @@ async def add_user(who: Operator, access: TheAccess, user: models.NewUser) -> An
     """The first one has to be an operator, or nobody could add another."""
     role = user.role if access.known else "operator"
     made = await asyncio.to_thread(access.users.add, user.name, role, user.password)
-    return _user(made.name, made.role.name, made.created)
+    return _user(made.name, made.role, made.created)
 
 
 @router.delete("/users/{name}", status_code=204)
@@ -47,7 +47,7 @@ async def login(
         samesite="strict",
         secure=request.app.state.settings.secure,
     )
-    return {"name": user.name, "role": user.role.name, "local": False}
+    return {"name": user.name, "role": user.role, "local": False}
 
 
 @router.post("/logout", response_model=models.Success)

@@ -25,6 +25,7 @@ class Client(Outlet):
         self.answers: list[bytes] = []
         self.refused: list[Refusal] = []
         self.closed = False
+        self.paused: set[str] = set()
         self.meter = Meter()
         self.address = "192.0.2.1:5000"
         self.peer = broker.join(self, rights)
@@ -86,9 +87,11 @@ class Client(Outlet):
     def refuse(self, command: Command, error: Refusal) -> None:
         self.refused.append(error)
 
-    def pause(self, why: str) -> None: ...
+    def pause(self, why: str) -> None:
+        self.paused.add(why)
 
-    def resume(self, why: str) -> None: ...
+    def resume(self, why: str) -> None:
+        self.paused.discard(why)
 
     def close(self, answer: bytes, reason: str) -> None:
         self.closed = True

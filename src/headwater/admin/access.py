@@ -6,22 +6,51 @@ from functools import wraps
 from typing import Any
 
 from headwater.admin.audit import ACCESS, OWNER, AuditTrail
+from headwater.broker.broker import Broker
 from headwater.control import Handler
+from headwater.errors import DECLINED, Code
 from headwater.identity.book import AccessBook
 from headwater.identity.gatekeeper import Gatekeeper
+from headwater.transport.tcp import Connections
 
+#: Limits whose refusals are counted by their names.
+LIMITS = (
+    *("connections", "connections_per_address", "connections_per_user"),
+    *("subscriptions", "patterns", "client_queues"),
+    *("topics_per_user", "queues_per_user", "stored_bytes_per_user"),
+)
 #: What must not be on record.
 _SECRET = frozenset(("password",))
 
 
 class AccessHandlers:
-    def __init__(self, book: AccessBook, gate: Gatekeeper, audit: AuditTrail) -> None:
+    def __init__(
+        self,
+        book: AccessBook,
+        gate: Gatekeeper,
+        audit: AuditTrail,
+        broker: Broker,
+        connections: Connections,
+    ) -> None:
         self._book = book
+        self._broker = broker
+        self._connections = connections
         self._gate = gate
         self._audit = audit
 
     def handlers(self) -> dict[str, Handler]:
         return {name: self._handler(name, act) for name, act in self._book.actions.items()}
+
+    def figures(self) -> dict[str, Any]:
+        """What was refused, for monitoring."""
+        attempts = self._gate.attempts
+        limits = self._broker.accounts.refused + self._connections.refused
+        return {
+            "failed": attempts.failures,
+            "locked_out": attempts.refused,
+            "limits": {name: limits[name] for name in LIMITS},
+            "declined": {code.value: DECLINED[code] for code in Code},
+        }
 
     def _handler(self, name: str, act: Callable[..., Any]) -> Handler:
         @wraps(act)

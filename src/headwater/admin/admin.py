@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.admin.access import AccessHandlers
 from headwater.admin.apps import AppHandlers
-from headwater.admin.audit import AuditTrail
+from headwater.admin.audit import ACCESS, CLIENT, EXPORT, QUEUE, AuditTrail
 from headwater.admin.connections import ConnectionHandlers
 from headwater.admin.loop import LoopWatch
 from headwater.admin.messages import MessageHandlers
@@ -25,6 +25,17 @@ from headwater.queue_spec import QueueSpec
 from headwater.transport.tcp import Connections
 
 logger = logging.getLogger(__name__)
+
+#: What goes into the audit trail, by kind, besides changes of users and rules.
+RECORDED = {
+    "app.add": ACCESS,
+    "app.remove": ACCESS,
+    "queue.redrive": QUEUE,
+    "queue.purge": QUEUE,
+    "connections.close": CLIENT,
+    "messages.repeat": QUEUE,
+    "log.exported": EXPORT,
+}
 
 
 class Admin:
@@ -47,6 +58,7 @@ class Admin:
         audit: AuditTrail,
         reports: PipelineReports,
     ) -> None:
+        self._audit = audit
         self._taps = Taps(broker)
         self._sampler = RateSampler(connections.traffic, connections.sample)
         self._loop_watch = LoopWatch(broker, connections)
@@ -56,6 +68,7 @@ class Admin:
         self._groups = (
             apps,
             access,
+            audit,
             ConnectionHandlers(connections),
             topics,
             queues,
@@ -76,6 +89,7 @@ class Admin:
                 retention=_retention(config),
                 data=config.data,
                 counters=counters,
+                access=access.figures,
             ),
             PipelineHandlers(reports),
         )
@@ -84,7 +98,10 @@ class Admin:
 
     def handlers(self) -> dict[str, Handler]:
         """All commands, by name."""
-        return {name: each for group in self._groups for name, each in group.handlers().items()}
+        found = {name: each for group in self._groups for name, each in group.handlers().items()}
+        for name, kind in RECORDED.items():
+            found[name] = self._audit.recorded(kind, name, found[name])
+        return found
 
     def look_over(self) -> None:
         """Say in the log, as soon as it is found out, what an operator may have got wrong."""

@@ -13,6 +13,7 @@ there.
 """
 
 import asyncio
+import inspect
 import json
 import logging
 import time
@@ -21,6 +22,7 @@ from typing import Any
 
 from headwater.actions import AUDIT
 from headwater.broker.broker import Broker
+from headwater.control import Handler
 from headwater.errors import LogUnavailable
 from headwater.identity.gatekeeper import GateEvent
 from headwater.message import Run
@@ -64,6 +66,27 @@ class AuditTrail:
             return
         event = {"at": time.time_ns() // 1000, "who": who, **about}
         self._add(kind, event)
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"log.exported": self._exported}
+
+    async def _exported(self, first: int, end: int, topic: str = "") -> None:
+        """Someone who may read the files has taken messages out of them."""
+
+    def recorded(self, kind: str, name: str, handler: Handler) -> Handler:
+        """The same handler, which may also be told `by` whom; what it does is on record."""
+        signature = inspect.signature(handler)
+
+        async def act(by: str = "", **arguments: Any) -> Any:
+            done = await handler(**arguments)
+            told = {key: value for key, value in arguments.items() if key != "progress"}
+            self.record(kind, by or OWNER, **{"do": name, "with": told})
+            return done
+
+        asked = inspect.Parameter("by", inspect.Parameter.KEYWORD_ONLY, default="")
+        parameters = [*signature.parameters.values(), asked]
+        act.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return act
 
     def _has_room(self, kind: str) -> bool:
         second = int(time.time())

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class OverviewHandlers:
         retention: Mapping[str, Any],
         data: Path,
         counters: Sequence[ServiceCounter],
+        access: Callable[[], dict[str, Any]],
     ) -> None:
         self._broker = broker
         self._engine = broker.engine
@@ -47,6 +48,7 @@ class OverviewHandlers:
         self._taps = taps
         self._retention = retention
         self._counters = counters
+        self._access = access
         self._alerts = Alerts(
             broker=broker, connections=connections, queues=queues, loop=loop, data=data
         )
@@ -116,6 +118,7 @@ class OverviewHandlers:
             "delayed": len(self._broker.delays),
             "taps": len(self._taps),
             **self._alerts.figures(),
+            "access": self._access(),
             "counters": [
                 {"name": each.name, "meaning": each.meaning, "count": each.count}
                 for each in self._counters

@@ -26,12 +26,13 @@ from headwater.broker.queues.dead import DeadLetters
 from headwater.broker.queues.owners import QueueOwners
 from headwater.broker.queues.queue import Queue
 from headwater.broker.queues.unused import UnusedQueues
+from headwater.broker.quotas import Accounts, Quotas
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
-from headwater.filters import Filter
+from headwater.filters import Filter, RegexFilter
 from headwater.gate import Gate, OpenGate
 from headwater.log.engine import Engine, Receipt
 from headwater.message import Batch, Group, Run
@@ -59,7 +60,7 @@ class Broker:
         self,
         engine: Engine,
         *,
-        subscriptions: int = 100_000,
+        quotas: Quotas | None = None,
         client_queues: int = 100_000,
         repeat_seconds: float = REPEAT_SECONDS,
         gate: Gate | None = None,
@@ -67,8 +68,7 @@ class Broker:
         self.engine = engine
         #: Knows who clients are.
         self.gate = gate or OpenGate()
-        #: How many subscriptions a connection may have.
-        self.most_subscriptions = subscriptions
+        self.accounts = Accounts(quotas or Quotas(), engine)
         self.chores = Chores()
         self.matcher = Matcher()
         self.router: Router[Cursor] = Router(self.chores, self.matcher)
@@ -81,7 +81,7 @@ class Broker:
         self.delays = Delays(self)
         self._backlogs = Backlogs(self)
         self.unused = UnusedQueues(self, client_queues)
-        self.owners = QueueOwners(engine.notes)
+        self.owners = QueueOwners(engine.notes, self.accounts.quotas.queues_per_user)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -336,11 +336,13 @@ class Broker:
 
     def add(self, subscription: OwnedSubscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
+        subscription.owner.patterns += isinstance(subscription.filter, RegexFilter)
         self._subscriptions += 1
         self.router.add(subscription)
 
     def drop(self, subscription: OwnedSubscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
+        subscription.owner.patterns -= isinstance(subscription.filter, RegexFilter)
         self._subscriptions -= 1
         self.router.remove(subscription)
 

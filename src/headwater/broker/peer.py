@@ -1,5 +1,6 @@
 """A peer: one connection's standing in the broker, and one handler for each command."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.actions import ANONYMOUS, PUBLISH, SUBSCRIBE
 from headwater.broker.cursor import Cursor
+from headwater.broker.quotas import OverQuota
 from headwater.broker.repeats import Resent, keys_of
 from headwater.broker.router import OwnedSubscription
 from headwater.broker.subscriber import Subscriber
@@ -27,9 +29,10 @@ from headwater.commands import (
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.filters import RegexFilter
 from headwater.log.engine import Receipt
 from headwater.rights import NOBODY, Rights
-from headwater.slowing import LOG, LOGIN, SUBSCRIPTIONS
+from headwater.slowing import LOG, LOGIN, RATE, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -68,6 +71,10 @@ class Peer(BrokerPeer):
         self._engine = broker.engine
         self._outlet = outlet
         self.rights = rights
+        self._quotas = broker.accounts.quotas
+        self._account = broker.accounts.of(rights)
+        self._pace = broker.accounts.pace(self._account)
+        broker.accounts.joined(self._account, rights.principal)
         self._meter = outlet.meter
         #: What the client calls itself, if it has said so.
         self.name = ""
@@ -166,6 +173,7 @@ class Peer(BrokerPeer):
         if self._left:
             return
         self._left = True
+        self._broker.accounts.left(self._account)
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
         self._broker.abandon_all(list(self._consumers.values()))
@@ -187,6 +195,8 @@ class Peer(BrokerPeer):
     def _publish(self, command: Publish) -> None:
         if not self.rights.publish.may(command.run.topic):
             raise self.rights.refusal(PUBLISH, command.run.topic)
+        if self._account is not None:
+            self._account.check(command.run)
         exclude = None if command.echo else self._subscriber
         keys: list[int] | None = None
         if command.once:
@@ -199,6 +209,10 @@ class Peer(BrokerPeer):
         if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
+        if self._account is not None:
+            self._account.published(command.run, batch.end)
+        if self._pace is not None:
+            self._slow_down(self._pace.spent(command.run))
         if command.answer:
             self._engine.hurry()
         if self._engine.congested and not self._waiting_for_log:
@@ -209,6 +223,12 @@ class Peer(BrokerPeer):
             exclude.skip(batch)
             if exclude.overcommitted:
                 self._outlet.pause(SUBSCRIPTIONS)
+
+    def _slow_down(self, seconds: float) -> None:
+        """It publishes faster than it may: do not read from it for so long."""
+        if seconds > 0:
+            self._outlet.pause(RATE)
+            asyncio.get_running_loop().call_later(seconds, self._outlet.resume, RATE)
 
     def _without_repeats(self, command: Publish) -> list[int]:
         """Take out of a command what was accepted before. The keys of what is left."""
@@ -246,9 +266,7 @@ class Peer(BrokerPeer):
         subscriber = self._subscriber
         if subscriber is not None and command.key in subscriber.subscriptions:
             raise Refusal(Code.ALREADY_EXISTS, f"already subscribed: {' '.join(command.key)}")
-        most = self._broker.most_subscriptions
-        if subscriber is not None and len(subscriber.subscriptions) >= most:
-            raise Refusal(Code.TOO_LARGE, f"a client may have {most} subscriptions")
+        self._check_subscriptions(subscriber, command)
         allowed = self.rights.subscribe if command.durable is None else self.rights.replay
         if not allowed.may_some(command.filter):
             raise self.rights.refusal(SUBSCRIBE, command.filter.text)
@@ -270,6 +288,17 @@ class Peer(BrokerPeer):
             self.name = command.known_as or command.durable
             self._broker.resume(subscriber, command)
 
+    def _check_subscriptions(self, subscriber: Subscriber | None, command: Subscribe) -> None:
+        if subscriber is None:
+            return
+        most = self._quotas.subscriptions
+        if len(subscriber.subscriptions) >= most:
+            sentence = f"a client may have {most} subscriptions"
+            raise OverQuota(Code.TOO_LARGE, "subscriptions", sentence)
+        most = self._quotas.patterns
+        if isinstance(command.filter, RegexFilter) and subscriber.patterns >= most:
+            raise OverQuota(Code.TOO_LARGE, "patterns", f"a client may have {most} patterns")
+
     def _durable_name(self, command: Subscribe) -> str | None:
         """What its position is remembered under. A name belongs to whoever uses it: two users may
         have the same one, and neither can take the other's place."""
@@ -290,9 +319,9 @@ class Peer(BrokerPeer):
 
     def _consume(self, command: Consume) -> None:
         known = command.key in self._consumers
-        most = self._broker.most_subscriptions
+        most = self._quotas.subscriptions
         if not known and len(self._consumers) >= most:
-            raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
+            raise OverQuota(Code.TOO_LARGE, "subscriptions", f"a client may consume {most} queues")
         if not known:
             self._broker.owners.check(command.queue, self.rights)
             self._broker.unused.check(command.queue)
@@ -344,7 +373,11 @@ class Peer(BrokerPeer):
     def _become(self, rights: Rights) -> None:
         if self.subscriptions:
             raise Refusal(Code.NOT_PERMITTED, "log in before you subscribe")
-        self.rights = rights
+        accounts = self._broker.accounts
+        account = accounts.of(rights)
+        accounts.joined(account, rights.principal)
+        accounts.left(self._account)
+        self.rights, self._account, self._pace = rights, account, accounts.pace(account)
 
     def _identified(self, command: Identify) -> None:
         if self.rights.principal is NOBODY:
@@ -378,6 +411,7 @@ class Peer(BrokerPeer):
             self._engine.hurry()
 
     def _refuse(self, command: Command, error: Refusal) -> None:
+        self._broker.accounts.count(error)
         if isinstance(command, Publish) and command.once:
             self._resent.decline(command.once, keys_of(command.run))
         self._in_turn(partial(self._outlet.refuse, command, error))

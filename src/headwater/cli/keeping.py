@@ -1,6 +1,7 @@
 """Users and rules from the command line: a running broker changes them, or else the files are."""
 
 import getpass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,12 @@ def _name() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a system without names
         return "owner"
+
+
+def note_export(directory: Path, first: int, end: int, topic: str) -> None:
+    """Have it on record that messages are taken out of the log, if a broker keeps one."""
+    from headwater.control import NoBroker, call
+
+    by = f"{_name()} (command)"
+    with suppress(NoBroker):
+        call(directory, "log.exported", first=first, end=end, topic=topic, by=by)

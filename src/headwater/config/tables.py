@@ -129,10 +129,61 @@ class Limits:
         20_000,
         "Clients that may be connected at the same time.",
     )
+    connections_per_address: int = setting(
+        units.whole_number(1, 10_000_000),
+        10_000,
+        "Clients that may be connected from one address at the same time.",
+    )
+    connections_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 10_000_000)),
+        10_000,
+        "Clients of one user or app that may be connected at the same time.",
+    )
+    messages_per_second: float | None = setting(
+        units.or_off(units.number(0.01, 1e9)),
+        "off",
+        "Messages that one client may publish in a second. Who is faster is not read from for a "
+        "while; nothing is dropped.",
+    )
+    bytes_per_second: int | None = setting(
+        units.or_off(units.size("1", "1TiB")),
+        "off",
+        "Bytes that one client may publish in a second, in the same way.",
+    )
+    messages_per_second_per_user: float | None = setting(
+        units.or_off(units.number(0.01, 1e9)),
+        "off",
+        "Messages that all clients of one user or app may publish in a second, in the same way.",
+    )
+    bytes_per_second_per_user: int | None = setting(
+        units.or_off(units.size("1", "1TiB")),
+        "off",
+        "Bytes that all clients of one user or app may publish in a second, in the same way.",
+    )
+    topics_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 1_000_000)),
+        "off",
+        "Topics with messages in the log that one user or app may have published to.",
+    )
+    queues_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 10_000_000)),
+        "off",
+        "Queues that may belong to one user, app or role.",
+    )
+    stored_bytes_per_user: int | None = setting(
+        units.or_off(units.size("1KiB")),
+        "off",
+        "Bytes of payloads in the log that one user or app may have published.",
+    )
     subscriptions: int = setting(
         units.whole_number(1, 10_000_000),
         100_000,
         "Subscriptions that one client may have.",
+    )
+    patterns: int = setting(
+        units.whole_number(1, 10_000_000),
+        10_000,
+        "Subscriptions of one client that may be PCRE patterns.",
     )
     client_queues: int = setting(
         units.whole_number(1, 10_000_000),

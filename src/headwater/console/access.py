@@ -19,7 +19,10 @@ from headwater.console.problems import ApiError
 from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
 from headwater.identity.attempts import Attempts
+from headwater.identity.rules import FILE as RULES_FILE
+from headwater.identity.rules import Rules
 from headwater.identity.users import FILE, Role, User, Users, holder_of, is_password_of
+from headwater.rights import Principal, Rights, Rule, everything
 
 COOKIE = "headwater_session"
 MOST_SESSIONS = 10_000
@@ -30,12 +33,17 @@ HASHING = 2
 @dataclass(frozen=True, slots=True)
 class Identity:
     name: str
-    role: Role
+    role: str
     local: bool = False
     by_token: bool = False
 
+    @property
+    def level(self) -> Role:
+        return Role.__members__.get(self.role, Role.client)
 
-EVERYONE = Identity("", Role.operator, local=True)
+
+_LOCAL = everything()
+EVERYONE = Identity("", Role.operator.name, local=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,10 @@ class AccessControl:
         self._hashing = asyncio.Semaphore(HASHING)
         self._known: dict[str, User] = {}
         self._version: tuple[int, ...] | None = None
+        self._rules_file = Rules(settings.data / RULES_FILE)
+        self._rules: tuple[Rule, ...] = ()
+        self._rules_version: tuple[int, ...] | None = None
+        self._rights: dict[tuple[str, str], Rights] = {}
 
     @property
     def known(self) -> dict[str, User]:
@@ -70,10 +82,10 @@ class AccessControl:
             user = holder_of(self.known, token.strip())
             if user is None:
                 raise ApiError(401, "unauthorized", "this token is not known")
-            return Identity(user.name, user.level, by_token=True)
+            return Identity(user.name, user.role, by_token=True)
         user = self._of_session(request.cookies.get(COOKIE, ""))
         if user is not None:
-            return Identity(user.name, user.level)
+            return Identity(user.name, user.role)
         if self.known:
             raise ApiError(401, "unauthorized", "log in, or send a token")
         if self._settings.anonymous:
@@ -81,6 +93,20 @@ class AccessControl:
         raise ApiError(
             401, "no_users", "the console has no users yet: add one with 'headwater user add NAME'"
         )
+
+    def rights_of(self, who: Identity) -> Rights:
+        """What rules allow them. The same hold for clients of all protocols."""
+        if who.local:
+            return _LOCAL
+        version = self._rules_file.version
+        if version != self._rules_version:
+            self._rules, self._rules_version = self._rules_file.all(), version
+            self._rights.clear()
+        rights = self._rights.get((who.name, who.role))
+        if rights is None:
+            rights = Rights(Principal("user", who.name, who.role), self._rules)
+            self._rights[who.name, who.role] = rights
+        return rights
 
     def is_still(self, who: Identity, request: Request) -> bool:
         """Whether a request that was let in would be let in as the same one now."""

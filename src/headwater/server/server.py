@@ -117,7 +117,7 @@ class Server:
         broker = Broker(
             engine,
             gate=gate,
-            subscriptions=config.limits.subscriptions,
+            quotas=wiring.quotas(config),
             client_queues=config.limits.client_queues,
             repeat_seconds=wiring.repeat_seconds(services),
         )
@@ -135,7 +135,7 @@ class Server:
             queue_spec=partial(wiring.queue_spec, services),
             counters=[counter for each in services.values() for counter in each.counters()],
             apps=apps,
-            access=AccessHandlers(book, gate, audit),
+            access=AccessHandlers(book, gate, audit, broker, connections),
             audit=audit,
             reports=reports,
         )

@@ -3,8 +3,10 @@
 import logging
 import ssl
 from collections.abc import Mapping
+from dataclasses import fields
 
 from headwater import flight
+from headwater.broker.quotas import Quotas
 from headwater.config import Config
 from headwater.console import settings as console
 from headwater.errors import ConfigError
@@ -50,6 +52,7 @@ def bounds(config: Config, files: int) -> Bounds:
         )
     return Bounds(
         connections=connections,
+        connections_per_address=limits.connections_per_address,
         turned_away=min(MOST_TURNED_AWAY, (files - connections) // 4),
         message_bytes=limits.message_bytes,
         topic_bytes=limits.topic_bytes,
@@ -60,6 +63,11 @@ def bounds(config: Config, files: int) -> Bounds:
         handshake_seconds=limits.handshake_seconds,
         dead_peer_seconds=limits.dead_peer_seconds,
     )
+
+
+def quotas(config: Config) -> Quotas:
+    """What clients and users may have. Each limit is called the same there."""
+    return Quotas(**{each.name: getattr(config.limits, each.name) for each in fields(Quotas)})
 
 
 def services(config: Config, apps: dict[str, KnownApp]) -> dict[str, Service]:

@@ -75,6 +75,8 @@ class Connections:
         #: How many connections there were, by protocol; those that are open too.
         self.accepted: Counter[str] = Counter()
         self._by_host: Counter[str] = Counter()  # how many are open
+        #: How many were turned away, by the name of the limit.
+        self.refused: Counter[str] = Counter()
         self._ids = count(1)
         self._turned_away: set[Connection] = set()  # and still there
         self.draining = False
@@ -83,16 +85,20 @@ class Connections:
     def full(self) -> bool:
         return len(self.open) >= self.bounds.connections
 
-    def refusal(self, connection: Connection) -> Refusal | None:
-        """Why a connection cannot be taken in, if so."""
+    def check(self, connection: Connection) -> None:
+        """Raise Refusal if a connection cannot be taken in."""
         if self.draining:
-            return Refusal(Code.UNAVAILABLE, "the broker is shutting down")
+            raise Refusal(Code.UNAVAILABLE, "the broker is shutting down")
         if self.full:
-            return Refusal(Code.UNAVAILABLE, "the broker is at its limit of connections")
+            self.refused["connections"] += 1
+            raise Refusal(Code.UNAVAILABLE, "the broker is at its limit of connections")
         most = self.bounds.connections_per_address
         if self._by_host[host_of(connection.address)] >= most:
-            return Refusal(Code.UNAVAILABLE, f"{most} connections from one address are the limit")
-        return None
+            self.refused["connections_per_address"] += 1
+            raise Refusal(
+                Code.UNAVAILABLE,
+                f"{most} connections from one address are allowed (limits.connections_per_address)",
+            )
 
     def add(self, connection: Connection) -> None:
         self._by_host[host_of(connection.address)] += 1
@@ -230,12 +236,16 @@ class Listener:
         connection.address = address = f"{peername[0]}:{peername[1]}" if peername else "unknown"
         secure = connection.transport.get_extra_info("sslcontext") is not None
         connection.secure = secure
-        refusal = everyone.refusal(connection)
-        rights: Rights | None = None
+        known = True
         try:
+            everyone.check(connection)
             rights = everyone.gate.arriving(connection.certified, self._anonymous)
+            known = rights.principal is not NOBODY
+            peer = everyone.join(connection, rights)
         except Refusal as error:
-            refusal = refusal or error
+            refusal: Refusal | None = error
+        else:
+            refusal = None
         session = self._session(
             Terms(
                 address,
@@ -244,16 +254,15 @@ class Listener:
                 time.time(),
                 secure,
                 connection.certified,
-                rights is not None and rights.principal is not NOBODY,
+                known,
             )
         )
-        if refusal is not None or rights is None:
-            assert refusal is not None
+        if refusal is not None:
             logger.warning("%s was turned away: %s", address, refusal)
             everyone.turn_away(connection, session.farewell(refusal), str(refusal))
             return None
         everyone.add(connection)
-        return session, everyone.join(connection, rights)
+        return session, peer
 
     def recognised(self, connection: Connection) -> None:
         self._connections.accepted[connection.session.protocol] += 1

@@ -6,7 +6,10 @@ messages away from those who wait for them. What anonymous clients have made bel
 so does what the configuration declares.
 """
 
+from collections import Counter
+
 from headwater.actions import ANONYMOUS, QUEUES
+from headwater.broker.quotas import OverQuota
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Notes
 from headwater.queue_spec import QueueSpec
@@ -17,8 +20,14 @@ _PREFIX = "$owner/"
 
 
 class QueueOwners:
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, most: int | None = None) -> None:
+        """`most`: so many queues an owner may have."""
         self._notes = notes
+        self._most = most
+        self._counts: Counter[str] = Counter(
+            (notes.load_queue(name) or b"").decode(errors="replace")
+            for name in notes.queue_names(_PREFIX)
+        )
         self._new: dict[str, str] = {}  # since the broker started
 
     def check(self, spec: QueueSpec, rights: Rights) -> None:
@@ -28,12 +37,18 @@ class QueueOwners:
         owner = self.of(spec.name)
         if owner and owner not in rights.principal.subjects and rights.principal.kind != "local":
             raise Refusal(Code.NOT_PERMITTED, f"the queue {spec.name} belongs to {owner}")
+        if self._most is not None and not owner and self._notes.load_queue(spec.name) is None:
+            maker = self._owner(spec, rights)
+            if maker and self._counts[maker] >= self._most:
+                sentence = f"{maker} may have {self._most} queues"
+                raise OverQuota(Code.NO_SPACE, "queues_per_user", sentence)
 
     def made(self, spec: QueueSpec, rights: Rights) -> None:
         """A queue is about to be made. It belongs to whoever does."""
         owner = self._owner(spec, rights)
         if owner and self._notes.load_queue(spec.name) is None:
             self._new[spec.name] = owner
+            self._counts[owner] += 1
             self._notes.save_queue(_PREFIX + spec.name, owner.encode)
 
     def of(self, name: str) -> str:
@@ -44,8 +59,9 @@ class QueueOwners:
         return "" if kept is None else kept.decode(errors="replace")
 
     def forget(self, name: str) -> None:
-        if self.of(name):
+        if owner := self.of(name):
             self._new.pop(name, None)
+            self._counts[owner] -= 1
             self._notes.delete_queue(_PREFIX + name)
 
     def _owner(self, spec: QueueSpec, rights: Rights) -> str:

@@ -14,12 +14,9 @@ Rules may change at any time, and the rights that follow from them change with t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.actions import ACTIONS, AUDIT, HISTORY, PUBLISH, SUBSCRIBE, VERBS
+from headwater.actions import ACTIONS, HISTORY, PUBLISH, SUBSCRIBE, VERBS
 from headwater.errors import Code, Refusal
-from headwater.filters import Filter, LevelFilter, RegexFilter
-
-#: Topics whose first level is one of these are the broker's own.
-RESERVED = frozenset((AUDIT, "$delayed"))
+from headwater.filters import RESERVED, Filter, LevelFilter
 
 USER = "{user}"
 
@@ -174,16 +171,6 @@ def everything() -> Rights:
 
 #: Patterns that match all topics there are.
 EVERY_TOPIC = ("*", *(f"{each}/*" for each in sorted(RESERVED)), *sorted(RESERVED))
-
-
-def names_reserved(wanted: Filter, topic: str) -> bool:
-    """Whether a filter asks for what the broker itself writes, and does not only take it along."""
-    level = topic.partition("/")[0]
-    if isinstance(wanted, LevelFilter):
-        return wanted.levels[:1] == (level,)
-    if isinstance(wanted, RegexFilter):
-        return level in wanted.literal or f"\\{level}" in wanted.text
-    return wanted.words[:1] == (level,)
 
 
 def _overlap(one: LevelFilter, other: LevelFilter) -> bool:

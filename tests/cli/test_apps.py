@@ -86,7 +86,7 @@ def test_an_app_is_made_listed_and_removed(asked: Asked | None) -> None:
     assert stored.client_secret == secret
     lines = output("list").splitlines()
     assert lines[0].split() == ["client_id", "protocol", "role", "created"]
-    assert lines[1].startswith("shop       20")
+    assert lines[1].startswith("shop       prism     app   20")
     assert secret not in "\n".join(lines)
     assert output("remove", "shop") == "removed shop\n"
     assert output("list") == "There are no apps; 'headwater app add NAME' creates one.\n"

@@ -8,16 +8,14 @@ from hypothesis import strategies as st
 
 from headwater.actions import ACTIONS, ANONYMOUS
 from headwater.errors import Refusal
-from headwater.filters import LevelFilter, RegexFilter
+from headwater.filters import RESERVED, LevelFilter, RegexFilter, names_reserved
 from headwater.rights import (
     EVERY_TOPIC,
     NOBODY,
-    RESERVED,
     Principal,
     Rights,
     Rule,
     everything,
-    names_reserved,
 )
 
 ALICE = Principal("user", "alice", "devices")

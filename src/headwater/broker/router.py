@@ -21,8 +21,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from headwater.broker.chores import Chores
 from headwater.broker.matching.matcher import Matcher
 from headwater.broker.matching.patterns import AskedFilter, Decision, Patterns
-from headwater.filters import Filter, LevelFilter
-from headwater.rights import RESERVED, Allowed, names_reserved
+from headwater.filters import RESERVED, Filter, LevelFilter, names_reserved
+from headwater.rights import Allowed
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
 REMEMBERED_ROUTES = 131_072

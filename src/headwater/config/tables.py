@@ -109,10 +109,14 @@ class Limits:
     unfinished_seconds: float = setting(
         units.number(1, 86400),
         30,
-        "Seconds that a message may take to arrive, and a second more for every 64 KiB.",
+        "Seconds that a message may take to arrive, and a second more for every 64 KiB. The same "
+        "holds for requests to the console, and for its answers.",
     )
     handshake_seconds: float = setting(
-        units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
+        units.number(0.1, 3600),
+        10,
+        "Seconds that a new client may take for its handshake, and a client of the console for the "
+        "head of a request.",
     )
     greeting_seconds: float | None = setting(
         units.or_off(units.number(0.1, 3600)),
@@ -143,6 +147,12 @@ class Flight:
 
 @table
 class Console:
+    connections: int = setting(
+        units.whole_number(10, 100_000),
+        1000,
+        "Clients that may be connected to the console at the same time. A further one takes the "
+        "place of the one that has been idle for the longest time.",
+    )
     session_hours: float = setting(units.number(0.01, 8760), 12, "Hours until a login ends.")
     names: tuple[str, ...] = setting(
         units.texts(units.text(1, 253)),

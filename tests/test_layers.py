@@ -91,7 +91,8 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
+    | {"sockets", "sqlite"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{

@@ -114,10 +114,13 @@ def test_the_head_of_a_request_has_to_come_in_time(tmp_path: Path, data: bytes) 
 
 def test_drops_of_a_head_do_not_count_as_progress(tmp_path: Path) -> None:
     soon = {"HEADWATER_LIMITS_HANDSHAKE_SECONDS": "0.5"}
-    with console_of(tmp_path / "data", **soon) as broker, connect(broker, HALF) as wire:
-        with suppress(ConnectionError):
-            for _ in eventually():
-                wire.sendall(b"x")  # until it is closed
+    with (
+        console_of(tmp_path / "data", **soon) as broker,
+        connect(broker, HALF) as wire,
+        suppress(ConnectionError),
+    ):
+        for _ in eventually():
+            wire.sendall(b"x")  # until it is closed
 
 
 def test_the_body_of_a_request_has_to_come_in_time(tmp_path: Path) -> None:

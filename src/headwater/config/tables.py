@@ -143,6 +143,28 @@ class Flight:
         "Token that Arrow Flight clients, such as Spark, must send. Without a token, everyone who "
         "reaches the listener may read and write.",
     )
+    calls: int = setting(
+        units.whole_number(1, 10_000),
+        100,
+        "Reads and writes over Arrow Flight that may go on at the same time, and besides these as "
+        "many small requests. Who comes with more has to try again, as Spark does.",
+    )
+    record_batch_bytes: int = setting(
+        units.size("64KiB", "1GiB"),
+        "64MiB",
+        "Largest record batch that a client may send; one with a single message may be larger.",
+    )
+    staged_bytes: int = setting(
+        units.size("1MiB"),
+        "16GiB",
+        "Bytes on the disk that rows may have which are written and not committed yet.",
+    )
+    commit_bytes: int = setting(
+        units.size("1MiB", "1TiB"),
+        "512MiB",
+        "Memory that a batch may take to become visible in one step: about 700 bytes for each "
+        "change of topic or headers from one row to the next.",
+    )
 
 
 @table

@@ -91,6 +91,11 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         key=config.tls.key if address.secure else None,
         message_bytes=config.limits.message_bytes,
         topic_bytes=config.limits.topic_bytes,
+        calls=config.flight.calls,
+        idle_seconds=config.limits.dead_peer_seconds,
+        record_batch_bytes=config.flight.record_batch_bytes,
+        staged_bytes=config.flight.staged_bytes,
+        commit_bytes=config.flight.commit_bytes,
     )
 
 

@@ -92,7 +92,7 @@ RULES: dict[str, set[str] | None] = {
     "server": None,
     "flight": SMALL
     | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
-    | {"sockets", "sqlite"},
+    | {"protocols.base", "sockets", "sqlite"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{

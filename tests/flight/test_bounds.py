@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from headwater.control import call
 from headwater.errors import Refusal
 from headwater.flight import patterns, requests
 from headwater.flight.patterns import TopicPattern
@@ -305,6 +306,12 @@ def fill(broker: BrokerProcess, mebibytes: int) -> int:
     return end
 
 
+def counted(broker: BrokerProcess, name: str) -> int:
+    (found,) = [each for each in call(broker.data, "metrics")["counters"] if each["name"] == name]
+    count: int = found["count"]
+    return count
+
+
 def reading_nothing(broker: BrokerProcess, end: int) -> Any:
     """A read whose rows nobody takes. The connection has to be kept with it."""
     client = raw(broker)
@@ -321,6 +328,7 @@ def test_a_reader_that_stands_still_is_cut_off(tmp_path: Path) -> None:
         for _ in eventually():
             if "has neither read nor sent anything for 6 s" in broker.log:
                 break
+        assert counted(broker, "flight_connections_cut_off") == 1
         with pytest.raises((flight.FlightUnavailableError, flight.FlightInternalError)):
             reader.read_all()
         client.close()
@@ -334,6 +342,7 @@ def test_calls_beyond_the_limit_are_told_to_try_again(tmp_path: Path) -> None:
             with pytest.raises(flight.FlightUnavailableError, match=r"flight\.calls"):
                 client.read(start=0, end=1)
             assert client.act("log")["end"] == end  # small requests have room of their own
+        assert counted(broker, "flight_calls_refused") == 1
         address = f"127.0.0.1:{broker.ports['flight']}"
         patient = FlightClient((address,), interval=0.1, retries=600)
         leaving = threading.Timer(1.0, lambda: [reader.cancel() for _, reader in stalled])

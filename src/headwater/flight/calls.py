@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from pyarrow import flight
 
+from headwater.protocols.base import ServiceCounter
 from headwater.sockets import hang_up
 
 logger = logging.getLogger(__name__)
@@ -79,16 +80,18 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._open: set[Call] = set()
         self._streams = 0
-        #: Calls beyond the limit, and connections that stood still.
-        self.refused = 0
-        self.cut_off = 0
+        self._refused = ServiceCounter("flight_calls_refused", "Calls beyond flight.calls.")
+        self._cut_off = ServiceCounter(
+            "flight_connections_cut_off", "Flight clients that neither read nor sent anything."
+        )
+        self.counters = (self._refused, self._cut_off)
 
     def start_call(self, info: Any, headers: Any) -> Call:
         call = Call(self, info.method in _STREAMS)
         with self._lock:
             beside = self._streams if call.streams else len(self._open) - self._streams
             if beside >= self._most:
-                self.refused += 1
+                self._refused.count += 1
                 raise flight.FlightUnavailableError(
                     f"the broker has {self._most} calls over Flight already, and flight.calls "
                     "allows no more; try again"
@@ -115,7 +118,7 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         for peer in idle:
             host, _, port = peer.partition(":")[2].rpartition(":")
             if hang_up(host.strip("[]"), int(port)):
-                self.cut_off += 1
+                self._cut_off.count += 1
                 logger.warning(
                     "a Flight client at %s has neither read nor sent anything for %g s; its "
                     "connection is closed",

@@ -106,6 +106,8 @@ class Server:
         connections = Connections(bounds, broker.join, services)
         engine.attach(connections.turn)
         reports = PipelineReports()
+        flight = _flight(config, broker, connections, reports)
+        counters = [counter for each in services.values() for counter in each.counters()]
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), secrets, declare)
         admin = Admin(
@@ -113,7 +115,7 @@ class Server:
             broker=broker,
             connections=connections,
             queue_spec=partial(wiring.queue_spec, services),
-            counters=[counter for each in services.values() for counter in each.counters()],
+            counters=[*counters, *(flight.calls.counters if flight is not None else ())],
             apps=apps,
             reports=reports,
         )
@@ -125,7 +127,7 @@ class Server:
             apps=apps,
             admin=admin,
             control=Control(admin.handlers()),
-            flight=_flight(config, broker, connections, reports),
+            flight=flight,
             console=_console(config, log_format),
         )
 

@@ -4,6 +4,7 @@ pyarrow sends the traceback of any other exception to the client, with the paths
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +39,8 @@ def told(what: str) -> Iterator[None]:
         raise flight.FlightServerError("the rows are not Arrow's") from None
     except OSError as error:  # of the broker's files: the client may try again
         logger.error("%s over Flight failed: %s", what, error)
-        why = error.strerror or "a file of the broker cannot be used"
+        # Not its own words: Arrow's have paths in them.
+        why = os.strerror(error.errno) if error.errno else "a file of the broker cannot be used"
         raise flight.FlightUnavailableError(why) from None
     except Exception:
         logger.exception("%s over Flight failed", what)

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ DEEP = b'{"pipeline": "p", "state": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_
         ("log", b'{"a": "' + b"x" * (5 << 20) + b'"}', "at most 4194304 bytes"),
         ("log", b"\xff", "a request is a JSON object"),
     ],
+    ids=count(),
 )
 def test_actions_beyond_all_bounds_are_refused_with_a_sentence(
     broker: BrokerProcess, action: str, body: Any, sentence: str
@@ -104,6 +105,7 @@ def test_actions_beyond_all_bounds_are_refused_with_a_sentence(
         ({"start": 0, "end": 0, "topics": [[[]]]}, "topics has to be"),
         ({"start": 0, "end": 0, "pattern": "a" * 66_000}, "pattern has to be"),
     ],
+    ids=count(),
 )
 def test_so_are_reads(client: Client, request_: dict[str, Any], sentence: str) -> None:
     with pytest.raises(flight.FlightServerError, match=sentence):

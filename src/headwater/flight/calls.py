@@ -80,6 +80,8 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._open: set[Call] = set()
         self._streams = 0
+        #: How many have come to their end.
+        self.ended = 0
         self._refused = ServiceCounter("flight_calls_refused", "Calls beyond flight.calls.")
         self._cut_off = ServiceCounter(
             "flight_connections_cut_off", "Flight clients that neither read nor sent anything."
@@ -104,6 +106,7 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         with self._lock:
             if call in self._open:
                 self._open.remove(call)
+                self.ended += 1
                 self._streams -= call.streams
 
     def hang_up_on_the_idle(self) -> None:

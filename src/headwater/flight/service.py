@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 # How many rows a batch that is sent should have.
 CHUNK_ROWS = 65_536
-CHUNK_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 CLEANING_SECONDS = 600.0
 
 

@@ -192,6 +192,10 @@ class Server:
                 "add one with 'headwater user add NAME'"
             )
 
+    def count_work(self) -> int:
+        """A number that grows with every message, and with every call over Flight."""
+        return self.engine.end + (0 if self.flight is None else self.flight.calls.ended)
+
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
         that clients do not wait for. Returns whether all of it has ended."""
@@ -297,7 +301,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
     server.engine.when_dead(fail)
     announce(server)
-    collections = FullCollections(lambda: server.engine.end, server.engine.rest)
+    collections = FullCollections(server.count_work, server.engine.rest)
     failing = loop.create_task(failed.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     if ending.failure is not None:
@@ -310,6 +314,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
+    garbage.choose_allocator()
     garbage.settle()
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.

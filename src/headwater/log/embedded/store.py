@@ -38,8 +38,8 @@ from headwater.timings import Timings
 
 SEGMENT_BYTES = 64 << 20
 
-# A frame is made, read and decoded as a whole, in memory.
-_FRAME_BYTES = 16 << 20
+# A frame is made, read and decoded as a whole: whoever reads the log has one in memory.
+_FRAME_BYTES = 4 << 20
 
 # Room is made for frames that are smaller than this: of larger ones, the disk has enough to do.
 _SMALL_BYTES = 32 << 10

@@ -38,12 +38,14 @@ class BatchAppender:
         self._stages = stages
         self._most_bytes = most_bytes
         self._count = count
+        self._in_use: list[StagedRows] = []
 
     def append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
         """Append the rows of a batch, without those that are there already. Returns the first
         offset, and how many there are."""
         begin, stored = self._stored(intent) if resumed else (None, 0)
         rows = self._stages.rows(intent.files)
+        self._in_use.append(rows)
         try:
             runs = self._runs(intent, rows, stored)
         except Refusal:
@@ -55,6 +57,12 @@ class BatchAppender:
         count = stored + sum(map(len, runs))
         self._stages.finish(intent, first, count)
         return first, count
+
+    def close_unused(self) -> None:
+        """Let go of the files of batches that nobody reads any more. Call it now and then."""
+        for rows in self._in_use[:]:
+            if rows.close():
+                self._in_use.remove(rows)
 
     def _stored(self, intent: Intent) -> tuple[int | None, int]:
         """The first offset of the batch's rows that are in the log, and how many there are."""

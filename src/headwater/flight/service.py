@@ -135,7 +135,7 @@ class FlightService:
         self._thread.start()
         self._tasks = [
             self._loop.create_task(self._clean()),
-            self._loop.create_task(self._watch_calls()),
+            self._loop.create_task(self._look_after()),
         ]
         return settings.host, self._server.port
 
@@ -192,13 +192,14 @@ class FlightService:
                 logger.exception("staged batches could not be cleaned up")
             await asyncio.sleep(CLEANING_SECONDS)
 
-    async def _watch_calls(self) -> None:
+    async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(min(self._settings.idle_seconds / 4, 5.0))
             try:
                 await asyncio.to_thread(self.calls.hang_up_on_the_idle)
+                await asyncio.to_thread(self._appender.close_unused)
             except Exception:
-                logger.exception("calls that stand still could not be ended")
+                logger.exception("what calls have left could not be ended")
 
     # What the server's threads call
 

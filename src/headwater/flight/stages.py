@@ -282,6 +282,17 @@ class StagedRows:
         for mapped in self._mapped:
             mapped.madvise(mmap.MADV_DONTNEED)
 
+    def close(self) -> bool:
+        """Whether nobody uses them any more. The system then has a deleted file to forget, which
+        can take a while: a thread should do this, and not the event loop."""
+        while self._mapped:
+            try:
+                self._mapped[-1].close()
+            except BufferError:  # subscribers that are a little behind still read it
+                return False
+            self._mapped.pop()
+        return True
+
 
 def stage_of(append: Append) -> tuple[Stage, Commit]:
     """An append in one step is a batch of one part."""

@@ -84,12 +84,15 @@ RULES: dict[str, set[str] | None] = {
     "logging_setup": set(),
     "without": set(),
     "arrow_compute": set(),
-    "console": {"control", "errors", "logging_setup", "identity", "registry", "sockets"},
+    "console": {
+        *("borrowed", "control", "errors", "logging_setup", "identity", "registry", "sockets")
+    },
     "cli": None,
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
+    | {"protocols.base", "sockets", "sqlite"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{
@@ -218,6 +221,7 @@ BORROWED: dict[str, set[str]] = {
     r"\b_jvm\b|_jsparkSession\b|\b_jsc\b|\b_gateway\b|_accumulatorServer|_active_spark_context": {
         "spark/jvm.py"
     },
+    r"\buvicorn\.protocols\b": {"console/connections.py"},
     r"\bpyspark\.sql\.utils\b": {"spark/jvm.py"},
     r"\bpyspark\.sql\.pandas\b": {"spark/arrow_schemas.py"},
     r"\bpyspark import daemon\b|transform_with_state_driver_worker": {"spark/daemon.py"},

@@ -210,10 +210,14 @@ class Limits:
     unfinished_seconds: float = setting(
         units.number(1, 86400),
         30,
-        "Seconds that a message may take to arrive, and a second more for every 64 KiB.",
+        "Seconds that a message may take to arrive, and a second more for every 64 KiB. The same "
+        "holds for requests to the console, and for its answers.",
     )
     handshake_seconds: float = setting(
-        units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
+        units.number(0.1, 3600),
+        10,
+        "Seconds that a new client may take for its handshake, and a client of the console for the "
+        "head of a request.",
     )
     greeting_seconds: float | None = setting(
         units.or_off(units.number(0.1, 3600)),
@@ -240,6 +244,28 @@ class Flight:
         "Token that Arrow Flight clients, such as Spark, must send. Without a token, everyone who "
         "reaches the listener may read and write.",
     )
+    calls: int = setting(
+        units.whole_number(1, 10_000),
+        100,
+        "Reads and writes over Arrow Flight that may go on at the same time, and besides these as "
+        "many small requests. Who comes with more has to try again, as Spark does.",
+    )
+    record_batch_bytes: int = setting(
+        units.size("64KiB", "1GiB"),
+        "64MiB",
+        "Largest record batch that a client may send; one with a single message may be larger.",
+    )
+    staged_bytes: int = setting(
+        units.size("1MiB"),
+        "16GiB",
+        "Bytes on the disk that rows may have which are written and not committed yet.",
+    )
+    commit_bytes: int = setting(
+        units.size("1MiB", "1TiB"),
+        "512MiB",
+        "Memory that a batch may take to become visible in one step: about 700 bytes for each "
+        "change of topic or headers from one row to the next.",
+    )
 
 
 @table
@@ -254,6 +280,12 @@ class AuditOptions:
 
 @table
 class Console:
+    connections: int = setting(
+        units.whole_number(10, 100_000),
+        1000,
+        "Clients that may be connected to the console at the same time. A further one takes the "
+        "place of the one that has been idle for the longest time.",
+    )
     session_hours: float = setting(units.number(0.01, 8760), 12, "Hours until a login ends.")
     names: tuple[str, ...] = setting(
         units.texts(units.text(1, 253)),

@@ -5,6 +5,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from headwater.console.app import make_app
+from headwater.console.connections import ConnectionBounds, bounded
 from headwater.console.settings import ConsoleSettings
 from headwater.logging_setup import FORMATS, set_up
 
@@ -23,6 +25,10 @@ from headwater.logging_setup import FORMATS, set_up
 NICE = 10
 # Open streams have so long to end.
 FAREWELL_SECONDS = 1
+# Bytes of the head of a request: its line and its headers.
+MOST_HEAD = 32 * 1024
+# Files that the process needs besides those of its connections.
+OWN_FILES = 64
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argparse.Namespace]:
@@ -35,6 +41,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--name", action="append", default=[], help="a name it may be called by")
     add("--anonymous", action="store_true", help="for anyone, while there are no users")
     add("--session-hours", type=float, default=12.0)
+    add("--connections", type=int, default=1000, help="how many there may be")
+    add("--handshake-seconds", type=float, default=10.0, help="for the head of a request")
+    add("--unfinished-seconds", type=float, default=30.0, help="for its body, and its answer")
     add("--certificate", type=Path, help="for TLS")
     add("--key", type=Path, help="for TLS")
     add("--log-format", choices=FORMATS, default="text")
@@ -46,6 +55,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
         names=tuple(given.name),
         anonymous=given.anonymous,
         session_hours=given.session_hours,
+        connections=given.connections,
+        handshake_seconds=given.handshake_seconds,
+        unfinished_seconds=given.unfinished_seconds,
         certificate=given.certificate,
         key=given.key,
     )
@@ -56,14 +68,17 @@ def main() -> None:
     settings, given = parse()
     set_up(given.log_format, logging.WARNING)
     logging.getLogger("headwater").setLevel(logging.INFO)
+    connection, connections = bounded(_bounds(settings))
     config = uvicorn.Config(
-        make_app(settings),
+        make_app(settings, connections),
+        http=connection,
+        ws="none",  # nothing here speaks it, and its connections would not be bounded
         lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
-        limit_concurrency=1000,
+        h11_max_incomplete_event_size=MOST_HEAD,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
@@ -75,6 +90,19 @@ def main() -> None:
     # uvloop where it is installed: it leaves more of the machine to the broker.
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_Server(config).serve(sockets=[listening]))
+
+
+def _bounds(settings: ConsoleSettings) -> ConnectionBounds:
+    """No more connections than the process may have open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = settings.connections
+    if files != resource.RLIM_INFINITY:
+        connections = min(connections, max(files - OWN_FILES, files // 2))
+    return ConnectionBounds(
+        connections=connections,
+        head_seconds=settings.handshake_seconds,
+        unfinished_seconds=settings.unfinished_seconds,
+    )
 
 
 class _Server(uvicorn.Server):

@@ -15,6 +15,10 @@ class ConsoleSettings:
     anonymous: bool = True
     session_hours: float = 12.0
     dead_peer_seconds: float = 60.0
+    #: How many there may be, how long the head of a request may take, and the rest of it.
+    connections: int = 1000
+    handshake_seconds: float = 10.0
+    unfinished_seconds: float = 30.0
     certificate: Path | None = None
     key: Path | None = None
 

@@ -125,6 +125,8 @@ class Server:
         connections = Connections(bounds, broker.join, services, gate)
         engine.attach(connections.turn)
         reports = PipelineReports()
+        flight = _flight(config, broker, connections, reports)
+        counters = [counter for each in services.values() for counter in each.counters()]
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), known, declare, gate.forget_app)
         gate.connect(broker.access_changed, connections.drop)
@@ -133,7 +135,7 @@ class Server:
             broker=broker,
             connections=connections,
             queue_spec=partial(wiring.queue_spec, services),
-            counters=[counter for each in services.values() for counter in each.counters()],
+            counters=[*counters, *(flight.calls.counters if flight is not None else ())],
             apps=apps,
             access=AccessHandlers(book, gate, audit, broker, connections),
             audit=audit,
@@ -148,7 +150,7 @@ class Server:
             apps=apps,
             admin=admin,
             control=Control(admin.handlers()),
-            flight=_flight(config, broker, connections, reports),
+            flight=flight,
             console=_console(config, log_format),
         )
 
@@ -208,6 +210,10 @@ class Server:
             sentence = service.off or service.warning()
             if sentence and config.listen.protocols[name] is not None:
                 logger.warning(sentence)
+
+    def count_work(self) -> int:
+        """A number that grows with every message, and with every call over Flight."""
+        return self.engine.end + (0 if self.flight is None else self.flight.calls.ended)
 
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
@@ -315,7 +321,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
     server.engine.when_dead(fail)
     announce(server)
-    collections = FullCollections(lambda: server.engine.end, server.engine.rest)
+    collections = FullCollections(server.count_work, server.engine.rest)
     failing = loop.create_task(failed.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     if ending.failure is not None:
@@ -328,6 +334,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
+    garbage.choose_allocator()
     garbage.settle()
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.

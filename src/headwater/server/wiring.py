@@ -101,6 +101,11 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         key=config.tls.key if address.secure else None,
         message_bytes=config.limits.message_bytes,
         topic_bytes=config.limits.topic_bytes,
+        calls=config.flight.calls,
+        idle_seconds=config.limits.dead_peer_seconds,
+        record_batch_bytes=config.flight.record_batch_bytes,
+        staged_bytes=config.flight.staged_bytes,
+        commit_bytes=config.flight.commit_bytes,
     )
 
 
@@ -115,6 +120,9 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
         anonymous=doors.is_anonymous(config, "console"),
         names=config.console.names,
         session_hours=config.console.session_hours,
+        connections=config.console.connections,
+        handshake_seconds=config.limits.handshake_seconds,
+        unfinished_seconds=config.limits.unfinished_seconds,
         dead_peer_seconds=config.limits.dead_peer_seconds,
         certificate=config.tls.certificate if address.secure else None,
         key=config.tls.key if address.secure else None,

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -115,16 +114,15 @@ async def publish(who: Known, request: Request, broker: TheBroker, topic: TopicN
         raise ApiError(413, "too_large", f"at most {MOST_BYTES} bytes can be published here")
     for name, value in message.headers.items():
         _utf8(name), _utf8(value)
-    async with request.app.state.large if len(content) > PIECE_BYTES else nullcontext():
-        upload, rest = await _upload(broker, content)
-        return await broker.ask(
-            "messages.publish",
-            topic=topic,
-            payload=_base64(rest),
-            headers=message.headers,
-            publisher=who.name,
-            upload=upload,
-        )
+    upload, rest = await _upload(broker, content)
+    return await broker.ask(
+        "messages.publish",
+        topic=topic,
+        payload=_base64(rest),
+        headers=message.headers,
+        publisher=who.name,
+        upload=upload,
+    )
 
 
 @router.post("/messages/{offset}/publish", response_model=models.Published, status_code=201)
@@ -148,7 +146,7 @@ async def publish_again(
 async def _new_message(request: Request) -> models.NewMessage:
     """Read here and not by the framework, which would read a large body before it is known whose
     it is."""
-    Body.of(request.scope).most = MOST_BODY
+    Body.of(request.scope).allow(MOST_BODY, request.app.state.large)
     try:
         return models.NewMessage.model_validate_json(await request.body())
     except ValidationError as error:

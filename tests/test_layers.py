@@ -64,6 +64,7 @@ RULES: dict[str, set[str] | None] = {
     "files": set(),
     "sqlite": set(),
     "sockets": set(),
+    "tls": {"errors"},
     "courtesy": set(),
     "broker": SMALL | {"log.engine"},
     "log": {
@@ -78,18 +79,18 @@ RULES: dict[str, set[str] | None] = {
         "units",
         "topics",
     },
-    "transport": SMALL | {"protocols", "sockets"},
+    "transport": SMALL | {"protocols", "sockets", "tls"},
     "control": {"errors"},
     "identity": {"errors", "files", "sqlite", "units"},
     "logging_setup": set(),
     "without": set(),
     "arrow_compute": set(),
-    "console": {"control", "errors", "logging_setup", "identity", "registry", "sockets"},
+    "console": {"control", "errors", "logging_setup", "identity", "registry", "sockets", "tls"},
     "cli": None,
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite", "tls"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{
@@ -102,7 +103,7 @@ RULES: dict[str, set[str] | None] = {
     "compiling": {"compiled"},
     "admin": SMALL
     | {"arrow_compute"}
-    | {"broker", "config", "control", "identity", "protocols.base", "transport"},
+    | {"broker", "config", "control", "identity", "protocols.base", "tls", "transport"},
     "__main__": None,
 }
 

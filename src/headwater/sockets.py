@@ -1,8 +1,17 @@
 """What every listening socket of the broker has in common."""
 
+import ipaddress
 import socket
 
 _PROBES = 3
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def notice_dead_peers(listening: socket.socket, seconds: float) -> None:

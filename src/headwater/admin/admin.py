@@ -20,6 +20,7 @@ from headwater.config import Config
 from headwater.control import Handler
 from headwater.protocols.base import ServiceCounter
 from headwater.queue_spec import QueueSpec
+from headwater.tls import Keyring
 from headwater.transport.tcp import Connections
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Admin:
         counters: Sequence[ServiceCounter],
         apps: AppHandlers,
         reports: PipelineReports,
+        keyrings: Sequence[Keyring] = (),
     ) -> None:
         self._taps = Taps(broker)
         self._sampler = RateSampler(connections.traffic, connections.sample)
@@ -71,6 +73,7 @@ class Admin:
                 retention=_retention(config),
                 data=config.data,
                 counters=counters,
+                keyrings=keyrings,
             ),
             PipelineHandlers(reports),
         )

@@ -227,6 +227,13 @@ class Config:
         address: Address | None = value_of(self.listen, listener)
         return address
 
+    def key_pair_of(self, listener: str) -> tuple[Path | None, Path | None]:
+        """The certificate and the key of a listener: its own if it names any, else those of
+        `[tls]`. They are a pair, so it is both or none of them."""
+        own = self.listener.each[listener]
+        given = own if own.certificate or own.key else self.tls
+        return given.certificate, given.key
+
     def settings_of(self, protocol: str) -> Any:
         """The settings of a protocol, whether it has any or not."""
         found = self.protocols.get(protocol)

@@ -16,8 +16,10 @@ from pathlib import Path
 import uvicorn
 
 from headwater.console.app import make_app
+from headwater.console.encryption import accept
 from headwater.console.settings import ConsoleSettings
 from headwater.logging_setup import FORMATS, set_up
+from headwater.tls import Keyring, TlsFiles
 
 # The broker comes first.
 NICE = 10
@@ -36,16 +38,25 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--session-hours", type=float, default=12.0)
     add("--certificate", type=Path, help="for TLS")
     add("--key", type=Path, help="for TLS")
+    add("--client-ca", type=Path, help="who signs the certificates of clients")
+    add("--certificate-required", action="store_true", help="of clients")
+    add("--handshake-seconds", type=float, default=10.0, help="for TLS")
     add("--log-format", choices=FORMATS, default="text")
     given = parser.parse_args(arguments)
+    tls = given.certificate and TlsFiles(
+        certificate=given.certificate,
+        key=given.key,
+        client_ca=given.client_ca,
+        required=given.certificate_required,
+    )
     settings = ConsoleSettings(
         data=given.data,
         host=given.host,
         port=given.port,
         names=tuple(given.name),
         session_hours=given.session_hours,
-        certificate=given.certificate,
-        key=given.key,
+        tls=tls,
+        handshake_seconds=given.handshake_seconds,
     )
     return settings, given
 
@@ -62,8 +73,6 @@ def main() -> None:
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
         limit_concurrency=1000,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
     )
     os.nice(NICE)
     listening = socket.socket(fileno=given.fd)
@@ -72,11 +81,25 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # uvloop where it is installed: it leaves more of the machine to the broker.
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_Server(config).serve(sockets=[listening]))
+        runner.run(_Server(config, settings).serve(sockets=[listening]))
 
 
 class _Server(uvicorn.Server):
-    """Without uvicorn's own ideas about signals."""
+    """Without uvicorn's own ideas about signals, and about TLS."""
+
+    def __init__(self, config: uvicorn.Config, settings: ConsoleSettings) -> None:
+        super().__init__(config)
+        self._settings = settings
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._settings.tls is None or not sockets:
+            await super().startup(sockets)
+            return
+        keyring = Keyring("console", self._settings.tls)
+        # The broker watches the files.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, keyring.reload)
+        await super().startup([])
+        accept(self, sockets[0], keyring, self._settings.handshake_seconds)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,8 +1,10 @@
 """What the broker tells its console when it starts it."""
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+
+from headwater.sockets import is_loopback
+from headwater.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,21 +16,14 @@ class ConsoleSettings:
     names: tuple[str, ...] = ()
     session_hours: float = 12.0
     dead_peer_seconds: float = 60.0
-    certificate: Path | None = None
-    key: Path | None = None
+    tls: TlsFiles | None = None
+    handshake_seconds: float = 10.0
 
     @property
     def secure(self) -> bool:
-        return self.certificate is not None
+        return self.tls is not None
 
     @property
     def is_local(self) -> bool:
         """Only this machine can reach it."""
         return is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -11,6 +11,7 @@ from pyarrow import flight
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.flight import requests
 from headwater.flight.requests import parse
+from headwater.tls import TlsFiles
 
 if TYPE_CHECKING:
     from headwater.flight.service import FlightService, FlightSettings
@@ -20,11 +21,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
     def __init__(self, service: "FlightService", location: str, settings: "FlightSettings") -> None:
-        tls = []
-        if settings.certificate is not None and settings.key is not None:
-            tls = [(settings.certificate.read_bytes(), settings.key.read_bytes())]
         middleware = {"token": _Gate(settings.token)} if settings.token else {}
-        super().__init__(location, tls_certificates=tls, middleware=middleware)
+        super().__init__(location, middleware=middleware, **_tls(settings.tls))
         self._service = service
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
@@ -69,6 +67,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_actions(self, context: Any) -> list[Any]:
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
+
+
+def _tls(files: TlsFiles | None) -> dict[str, Any]:
+    """gRPC asks every client for a certificate, or none."""
+    if files is None:
+        return {}
+    given: dict[str, Any] = {
+        "tls_certificates": [(files.certificate.read_bytes(), files.key.read_bytes())]
+    }
+    if files.client_ca is not None and files.required:
+        given |= {"verify_client": True, "root_certificates": files.client_ca.read_bytes()}
+    return given
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]

@@ -38,6 +38,7 @@ from headwater.flight.rows import PROTOCOL, Checker, runs_of
 from headwater.flight.server import FlightServer
 from headwater.flight.stages import Intent, Stages, stage_of
 from headwater.message import Group, Run
+from headwater.tls import TlsFiles
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,7 @@ class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815
     token: str | None = None
-    certificate: Path | None = None  # with these it speaks TLS
-    key: Path | None = None
+    tls: TlsFiles | None = None
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
 
@@ -111,7 +111,7 @@ class FlightService:
     async def start(self) -> tuple[str, int]:
         """Serve; returns the address."""
         settings = self._settings
-        scheme = "grpc+tls" if settings.certificate else "grpc"
+        scheme = "grpc+tls" if settings.tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
             self._server = FlightServer(self, f"{scheme}://{host}:{settings.port}", settings)

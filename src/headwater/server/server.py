@@ -6,7 +6,6 @@ import logging
 import os
 import resource
 import signal
-import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from headwater.admin.apps import AppHandlers
 from headwater.admin.pipelines import PipelineReports
 from headwater.broker.broker import Broker
 from headwater.config import Config
-from headwater.console.settings import is_loopback
 from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
 from headwater.errors import HeadwaterError
@@ -35,6 +33,8 @@ from headwater.registry import REGISTRY
 from headwater.server import garbage, wiring
 from headwater.server.garbage import FullCollections
 from headwater.server.loop import loop_factory
+from headwater.sockets import is_loopback
+from headwater.tls import Keyring, KeyringWatch
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Bounds, Connections, Listener
 from headwater.units import Address
@@ -65,6 +65,9 @@ class Server:
     control: Control
     flight: FlightService | None
     console: ConsoleSupervisor | None
+    #: Of the listeners that speak TLS, by name.
+    keyrings: Mapping[str, Keyring]
+    certificates: KeyringWatch
     listeners: list[Listener] = field(default_factory=list)
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]] = field(default_factory=list)
@@ -72,17 +75,19 @@ class Server:
     @classmethod
     async def start(cls, config: Config, log_format: str = "text") -> "Server":
         files = _allow_many_files()
-        tls = wiring.tls_context(config)
+        keyrings = wiring.keyrings(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
-        server = cls._assemble(config, engine, log_format, wiring.bounds(config, files))
+        bounds = wiring.bounds(config, files)
+        server = cls._assemble(config, engine, keyrings, log_format, bounds)
         try:
             await server._recover()
             await server.control.start(config.data)
             await server._declare_queues()
-            await server._bind_all(config, tls)
+            await server._bind_all(config)
             await server._start_others()
             for listener in server.listeners:
                 await listener.serve()
+            server.certificates.start()
         except BaseException:
             await server.stop()
             raise
@@ -92,7 +97,12 @@ class Server:
 
     @classmethod
     def _assemble(
-        cls, config: Config, engine: EmbeddedEngine, log_format: str, bounds: Bounds
+        cls,
+        config: Config,
+        engine: EmbeddedEngine,
+        keyrings: Mapping[str, Keyring],
+        log_format: str,
+        bounds: Bounds,
     ) -> "Server":
         """All parts, none of which has begun to work."""
         secrets: dict[str, str] = {}
@@ -116,7 +126,14 @@ class Server:
             counters=[counter for each in services.values() for counter in each.counters()],
             apps=apps,
             reports=reports,
+            keyrings=tuple(keyrings.values()),
         )
+        console = _console(config, log_format)
+
+        def renewed(keyring: Keyring) -> None:
+            if keyring.name == "console" and console is not None:
+                console.reload_certificate()
+
         return cls(
             engine=engine,
             broker=broker,
@@ -126,7 +143,9 @@ class Server:
             admin=admin,
             control=Control(admin.handlers()),
             flight=_flight(config, broker, connections, reports),
-            console=_console(config, log_format),
+            console=console,
+            keyrings=keyrings,
+            certificates=KeyringWatch(keyrings.values(), renewed),
         )
 
     async def _recover(self) -> None:
@@ -143,10 +162,10 @@ class Server:
                 self.broker.queue(queue)
         self.broker.unused.recall(partial(wiring.queue_spec, self.services))
 
-    async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
+    async def _bind_all(self, config: Config) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}
         for name, session in sessions.items():
-            await self._bind(name, session, config.listen.protocols[name], tls)
+            await self._bind(name, session, config.listen.protocols[name])
         protocols = in_order(REGISTRY.values())
         anyone = partial(
             AnyPortSession,
@@ -154,19 +173,15 @@ class Server:
             sessions=sessions,
             silent_after=config.limits.greeting_seconds,
         )
-        await self._bind("any", anyone, config.listen.any, tls)
+        await self._bind("any", anyone, config.listen.any)
 
     async def _bind(
-        self,
-        name: str,
-        session: Callable[[Terms], Session],
-        address: Address | None,
-        tls: ssl.SSLContext | None,
+        self, name: str, session: Callable[[Terms], Session], address: Address | None
     ) -> None:
         if address is None:
             return
-        listener = Listener(name, session, self.connections)
-        bound = await listener.bind(address.host, address.port, tls if address.secure else None)
+        listener = Listener(name, session, self.connections, self.keyrings.get(name))
+        bound = await listener.bind(address.host, address.port)
         self.listeners.append(listener)
         self.addresses.append((name, *bound))
 
@@ -182,6 +197,9 @@ class Server:
             sentence = service.off or service.warning()
             if sentence and config.listen.protocols[name] is not None:
                 logger.warning(sentence)
+        for keyring in self.keyrings.values():
+            if (warning := keyring.warning()) is not None:
+                logger.warning(warning)
         console = config.listen.console
         exposed = console is not None and not is_loopback(console.host)
         if exposed and not Users(config.data / USERS_FILE).all():
@@ -193,6 +211,7 @@ class Server:
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
         that clients do not wait for. Returns whether all of it has ended."""
+        self.certificates.stop()
         for listener in self.listeners:
             listener.stop()
         if self.flight is not None:
@@ -294,6 +313,8 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
         failed.set()
 
     server.engine.when_dead(fail)
+    if not sys.stdin.isatty():  # there, a hang-up means that the terminal is gone
+        loop.add_signal_handler(signal.SIGHUP, server.certificates.reload)
     announce(server)
     collections = FullCollections(lambda: server.engine.end, server.engine.rest)
     failing = loop.create_task(failed.wait())

@@ -58,6 +58,8 @@ class Acceptor(Generic[Inside]):
 
     def stop(self) -> None:
         """Accept no more, and end the handshakes."""
+        if self._stopped:
+            return
         self._stopped = True
         for each in self._sockets:
             self._loop.remove_reader(each)

@@ -58,6 +58,12 @@ class Authority:
         )
         return signed
 
+    def locked(self, pair: Signed, password: str) -> Signed:
+        """The same, with a key that needs a password."""
+        key = pair.key.with_suffix(".locked")
+        _openssl("ec", "-in", pair.key, "-out", key, "-aes256", "-passout", f"pass:{password}")
+        return Signed(pair.certificate, key)
+
     def context(self, own: Signed | None = None) -> ssl.SSLContext:
         """Of a client that trusts the authority, and may have a certificate of its own."""
         context = ssl.create_default_context(cafile=self.certificate)

@@ -2,7 +2,7 @@
 
 import hmac
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,15 +14,17 @@ from headwater.flight.requests import parse
 from headwater.tls import TlsFiles
 
 if TYPE_CHECKING:
-    from headwater.flight.service import FlightService, FlightSettings
+    from headwater.flight.service import FlightService
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
-    def __init__(self, service: "FlightService", location: str, settings: "FlightSettings") -> None:
-        middleware = {"token": _Gate(settings.token)} if settings.token else {}
-        super().__init__(location, middleware=middleware, **_tls(settings.tls))
+    def __init__(
+        self, service: "FlightService", location: str, token: str | None, tls: Mapping[str, Any]
+    ) -> None:
+        middleware = {"token": _Gate(token)} if token else {}
+        super().__init__(location, middleware=middleware, **tls)
         self._service = service
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
@@ -69,8 +71,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
 
 
-def _tls(files: TlsFiles | None) -> dict[str, Any]:
-    """gRPC asks every client for a certificate, or none."""
+def server_tls(files: TlsFiles | None) -> dict[str, Any]:
+    """What Flight has to be given. gRPC asks every client for a certificate, or none."""
     if files is None:
         return {}
     given: dict[str, Any] = {
@@ -79,6 +81,13 @@ def _tls(files: TlsFiles | None) -> dict[str, Any]:
     if files.client_ca is not None and files.required:
         given |= {"verify_client": True, "root_certificates": files.client_ca.read_bytes()}
     return given
+
+
+def certified(context: Any) -> str:
+    """The name in the client's certificate, or nothing. gRPC takes the first alternative name of
+    the subject for it, and the common name where there is none."""
+    name: bytes = context.peer_identity()
+    return name.decode(errors="replace")
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]

@@ -129,10 +129,13 @@ class Server:
             keyrings=tuple(keyrings.values()),
         )
         console = _console(config, log_format)
+        flight = _flight(config, broker, connections, reports)
 
         def renewed(keyring: Keyring) -> None:
             if keyring.name == "console" and console is not None:
                 console.reload_certificate()
+            elif keyring.name == "flight" and flight is not None:
+                flight.renew_certificate()
 
         return cls(
             engine=engine,
@@ -142,7 +145,7 @@ class Server:
             apps=apps,
             admin=admin,
             control=Control(admin.handlers()),
-            flight=_flight(config, broker, connections, reports),
+            flight=flight,
             console=console,
             keyrings=keyrings,
             certificates=KeyringWatch(keyrings.values(), renewed),

@@ -162,7 +162,10 @@ class Limits:
         "Seconds that a message may take to arrive, and a second more for every 64 KiB.",
     )
     handshake_seconds: float = setting(
-        units.number(0.1, 3600), 10, "Seconds that a new client may take for its handshake."
+        units.number(0.1, 3600),
+        10,
+        "Seconds that a new client may take for its handshake; for that of TLS, and again for that "
+        "of its protocol.",
     )
     greeting_seconds: float | None = setting(
         units.or_off(units.number(0.1, 3600)),

@@ -5,10 +5,12 @@ import os
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from headwater.protocols.psmb import codec as psmb
@@ -178,9 +180,26 @@ def test_a_listener_has_its_own_certificate_and_asks_for_those_of_clients(
             assert wire.recv(1)
 
 
-def test_an_old_certificate_is_told_at_start(authority: Authority, tmp_path: Path) -> None:
-    with secure_broker(tmp_path / "data", authority.server(days=3)) as broker:
+def test_a_certificate_that_expires_soon_is_told(authority: Authority, tmp_path: Path) -> None:
+    with secure_broker(
+        tmp_path / "data", authority.server(days=3), HEADWATER_LISTEN_CONSOLE=SECURE
+    ) as broker:
         assert "of psmb expires in 3 days" in broker.log
+        with httpx.Client(
+            base_url=f"https://localhost:{broker.ports['console']}",
+            verify=authority.context(),
+            timeout=PATIENCE,
+            trust_env=False,
+        ) as client:
+            (alert,) = client.get("/api/v1/overview").json()["alerts"]
+            assert (alert["kind"], alert["severity"]) == ("tls", "warning")
+            assert "of console expires in 3 days" in alert["message"]
+            metrics = client.get("/metrics").text
+        in_three_days = time.time() + 3 * 86400
+        for listener in ("psmb", "console"):
+            name = f'headwater_certificate_expires_seconds{{listener="{listener}"}} '
+            (value,) = (line for line in metrics.splitlines() if line.startswith(name))
+            assert float(value.removeprefix(name)) == pytest.approx(in_three_days, abs=PATIENCE * 5)
 
 
 @pytest.mark.parametrize("listener", ["psmb", "bmtp", "prism", "bpsp", "crystal", "any", "flight"])

@@ -111,6 +111,7 @@ class ActiveAlert(Model):
         "dropped",
         "lag",
         "greedy",
+        "tls",
     ]
     message: str
     since: Micros = Field(description="when it was first seen")

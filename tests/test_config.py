@@ -400,6 +400,27 @@ def test_tls_needs_a_certificate(tls: str, missing: str) -> None:
     )
 
 
+def test_a_listener_has_its_own_certificate_and_key_or_those_of_all() -> None:
+    own = "[listener.any]\ncertificate = 'c'\nkey = 'k'\n[tls]\ncertificate = 'C'\nkey = 'K'"
+    config = load_text(f"listen.any = 'tls://[::1]:1'\n{own}").config
+    assert config.key_pair_of("any") == (Path("c"), Path("k"))
+    assert config.key_pair_of("console") == (Path("C"), Path("K"))
+
+
+def test_a_certificate_and_its_key_come_from_one_place() -> None:
+    own = "[listener.any]\ncertificate = 'c'\n[tls]\ncertificate = 'C'\nkey = 'K'"
+    assert refusal(f"listen.any = 'tls://[::1]:1'\n{own}").endswith("set listener.any.key")
+
+
+@pytest.mark.parametrize("name", ["certificate", "key", "client_ca"])
+def test_a_certificate_of_a_listener_without_tls_is_a_mistake(name: str) -> None:
+    own = f"[listener.any]\n{name} = 'c'"
+    assert refusal(f"listen.any = '[::1]:1'\n{own}") == (
+        f'test.toml:3: listener.any.{name} has no effect unless listen.any begins with "tls://"'
+    )
+    load_text(own)  # it does not listen
+
+
 # Units
 
 

@@ -64,6 +64,7 @@ RULES: dict[str, set[str] | None] = {
     "files": set(),
     "sqlite": set(),
     "sockets": set(),
+    "tls": {"errors"},
     "courtesy": set(),
     "broker": SMALL | {"log.engine"},
     "log": {
@@ -78,21 +79,22 @@ RULES: dict[str, set[str] | None] = {
         "units",
         "topics",
     },
-    "transport": SMALL | {"protocols", "sockets"},
+    "transport": SMALL | {"protocols", "sockets", "tls"},
     "control": {"errors"},
     "identity": {"actions", "commands", "errors", "files", "gate", "rights", "sqlite", "units"},
     "logging_setup": set(),
     "without": set(),
     "arrow_compute": set(),
     "console": {
-        *("borrowed", "control", "errors", "logging_setup", "identity", "registry", "sockets")
+        *("actions", "borrowed", "control", "errors", "logging_setup", "identity", "registry"),
+        *("rights", "sockets", "tls"),
     },
     "cli": None,
     "client": None,
     "server": None,
     "flight": SMALL
     | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
-    | {"protocols.base", "sockets", "sqlite"},
+    | {"protocols.base", "sockets", "sqlite", "tls"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{
@@ -105,7 +107,7 @@ RULES: dict[str, set[str] | None] = {
     "compiling": {"compiled"},
     "admin": SMALL
     | {"arrow_compute"}
-    | {"broker", "config", "control", "identity", "protocols.base", "transport"},
+    | {"broker", "config", "control", "identity", "protocols.base", "tls", "transport"},
     "__main__": None,
 }
 

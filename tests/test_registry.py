@@ -1,5 +1,6 @@
 """The registry of protocols: names, and what installed packages may add."""
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -12,6 +13,12 @@ from headwater.protocols import BUILT_IN
 def test_a_name_belongs_to_one_protocol() -> None:
     with pytest.raises(HeadwaterError, match="two protocols"):
         registry._by_name(*BUILT_IN, BUILT_IN[0])
+
+
+def test_a_scheme_belongs_to_one_protocol() -> None:
+    first = BUILT_IN[0]
+    with pytest.raises(HeadwaterError, match=f"begin with {first.name}s://"):
+        registry._by_scheme([first, replace(first, name=f"{first.name}s")])
 
 
 def test_an_entry_point_names_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ its `Protocol`:
     line = "headwater_line:PROTOCOL"
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 
 from headwater.errors import HeadwaterError
@@ -41,5 +41,18 @@ def _by_name(*protocols: Protocol) -> dict[str, Protocol]:
     return found
 
 
+def _by_scheme(protocols: Iterable[Protocol]) -> dict[str, tuple[Protocol, bool]]:
+    """Inside TLS, an "s" is added to the name, as in https."""
+    found: dict[str, tuple[Protocol, bool]] = {}
+    for each in protocols:
+        for scheme, secure in ((each.name, False), (f"{each.name}s", True)):
+            if scheme in found:
+                raise HeadwaterError(f"two protocols have URLs that begin with {scheme}://")
+            found[scheme] = each, secure
+    return found
+
+
 #: Every protocol by its name, in the order in which they are shown.
 REGISTRY = _by_name(*BUILT_IN, *_installed())
+#: How URLs begin: the protocol, and whether it is inside TLS.
+SCHEMES = _by_scheme(REGISTRY.values())

@@ -30,6 +30,8 @@ def test_every_option_can_be_given() -> None:
             "token": "secret",
             "tls.enabled": "TRUE",
             "tls.caFile": "ca.pem",
+            "tls.certFile": "own.pem",
+            "tls.keyFile": "own.key",
             "fetch.numRetries": "7",
             "fetch.retryIntervalMs": "50",
             "subscribePattern": "a,b",
@@ -48,6 +50,7 @@ def test_every_option_can_be_given() -> None:
     )
     assert source.servers == (Address("one", 1), Address("::1", 2))
     assert (source.token, source.tls, str(source.ca_file)) == ("secret", True, "ca.pem")
+    assert (str(source.certificate_file), str(source.key_file)) == ("own.pem", "own.key")
     assert (source.retries, source.retry_interval) == (7, 50)
     assert (source.subscribe, source.pattern) == (None, "a,b")
     assert (source.start, source.end) == (42, Edge.LATEST)
@@ -59,7 +62,7 @@ def test_every_option_can_be_given() -> None:
     assert not source.fail_on_data_loss
     sink = parse(SinkOptions, {"topic": "t", "deadLetterTopic": "d", "producer": "p"})
     assert (sink.topic, sink.dead_letter_topic, sink.producer) == ("t", "d", "p")
-    assert len(OPTIONS) == 22, "a new option belongs in this test"
+    assert len(OPTIONS) == 24, "a new option belongs in this test"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,8 @@ def test_options_of_spark_are_left_alone() -> None:
             "minOffsetsPerTrigger must not be more than maxOffsetsPerTrigger: write at most 5",
         ),
         (TOPIC | {"tls.caFile": "ca.pem"}, "set tls.enabled to true, too"),
+        (TOPIC | {"tls.keyFile": "k"}, "tls.keyFile means nothing without TLS"),
+        (TOPIC | {"tls.enabled": "true", "tls.keyFile": "k"}, "belong together"),
         (TOPIC | {"maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"?'),
         (TOPIC | {"nonsense": "5"}, 'there is no option "nonsense"'),
         (TOPIC | {"topic": "x"}, "the option topic is one of the sink, not of the source"),

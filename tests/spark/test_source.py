@@ -26,6 +26,7 @@ from headwater.spark.options import SourceOptions, parse
 from headwater.spark.source import BatchReader, OffsetRange, StreamReader, _edges
 from tests.e2e.process import BrokerProcess, eventually, held_port
 from tests.spark.conftest import SPARK_TIMEOUT, BrokerStand, Stand, numbered, ordered, values
+from tests.tls.certificates import Authority
 
 pytestmark = SPARK_TIMEOUT
 
@@ -271,6 +272,31 @@ def test_token_and_tls(tmp_path: Path) -> None:
             FlightClient.of(parse(SourceOptions, plain | HASTY)).log()
     with pytest.raises(ConfigError, match=r"tls\.caFile must name a file that can be read"):
         FlightClient.of(parse(SourceOptions, given | {"tls.caFile": str(tmp_path / "none.pem")}))
+
+
+def test_a_certificate_of_its_own(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, own = authority.server(), authority.client("spark")
+    settings = {
+        "HEADWATER_LISTEN_FLIGHT": "tls://127.0.0.1:0",
+        "HEADWATER_TLS_CERTIFICATE": str(pair.certificate),
+        "HEADWATER_TLS_KEY": str(pair.key),
+        "HEADWATER_TLS_CLIENT_CA": str(authority.certificate),
+        "HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "false",
+    }
+    with BrokerProcess(tmp_path / "data", **settings) as running:
+        given = {
+            "servers": f"localhost:{running.ports['flight']}",
+            "subscribe": "a",
+            "tls.enabled": "true",
+            "tls.caFile": str(authority.certificate),
+        }
+        with pytest.raises(Disconnected, match="no broker answers"):
+            FlightClient.of(parse(SourceOptions, given | HASTY)).log()
+        given |= {"tls.certFile": str(own.certificate), "tls.keyFile": str(own.key)}
+        broker = FlightClient.of(parse(SourceOptions, given | HASTY))
+        assert pickle.loads(pickle.dumps(broker)).log() == LogBounds(0, 0)
+        assert "PRIVATE" not in repr(broker)
 
 
 def test_reading_goes_on_after_the_broker_was_killed(broker_stand: BrokerStand) -> None:

@@ -22,6 +22,7 @@ from headwater.config import Config
 from headwater.control import Handler
 from headwater.protocols.base import ServiceCounter
 from headwater.queue_spec import QueueSpec
+from headwater.tls import Keyring
 from headwater.transport.tcp import Connections
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Admin:
         access: AccessHandlers,
         audit: AuditTrail,
         reports: PipelineReports,
+        keyrings: Sequence[Keyring] = (),
     ) -> None:
         self._audit = audit
         self._taps = Taps(broker)
@@ -90,6 +92,7 @@ class Admin:
                 data=config.data,
                 counters=counters,
                 access=access.figures,
+                keyrings=keyrings,
             ),
             PipelineHandlers(reports),
         )

@@ -11,13 +11,14 @@
     dropped  queues that nobody consumes have dropped messages
     lag      the event loop comes late to what is due: everyone waits
     greedy   a client takes most of the loop's time, and there is none left
+    tls      a certificate expires soon, or has; or the new one cannot be used
 
 There is at most one of each kind. A publisher that is slowed down is none: it should be.
 """
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from typing import Any, Literal
 from headwater.admin.loop import LoopWatch
 from headwater.admin.queues import QueueHandlers
 from headwater.broker.broker import Broker
+from headwater.tls import Keyring
 from headwater.transport.tcp import Connections
 
 NAMED_QUEUES = 3
@@ -85,6 +87,7 @@ class Alerts:
         queues: QueueHandlers,
         loop: LoopWatch,
         data: Path,
+        keyrings: Sequence[Keyring] = (),
         thresholds: Thresholds = DEFAULT,
     ) -> None:
         self._broker = broker
@@ -92,6 +95,7 @@ class Alerts:
         self._queues = queues
         self._loop = loop
         self._data = data
+        self._keyrings = keyrings
         self._thresholds = thresholds
         self._since: dict[str, int] = {}  # by kind
         self._began = time.time()
@@ -136,6 +140,7 @@ class Alerts:
         yield from self._dropped()
         yield from self._lag()
         yield from self._greedy()
+        yield from self._tls()
 
     def _is_recent(self, at: float) -> bool:
         return time.time() - at < self._thresholds.gap_seconds
@@ -221,6 +226,11 @@ class Alerts:
                 share = f"{each.meter.share:.0%} of the event loop"
                 yield Alert("warning", "greedy", f"{each} takes {share}, and none is left")
                 return
+
+    def _tls(self) -> Iterator[Alert]:
+        warnings = [sentence for each in self._keyrings if (sentence := each.warning())]
+        if warnings:
+            yield Alert("warning", "tls", "; ".join(warnings))
 
 
 def _names(queues: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from headwater.admin.topics import TopicEntry, TopicHandlers
 from headwater.broker.broker import Broker
 from headwater.control import Handler
 from headwater.protocols.base import ServiceCounter
+from headwater.tls import Keyring
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Connections
 
@@ -37,6 +38,7 @@ class OverviewHandlers:
         data: Path,
         counters: Sequence[ServiceCounter],
         access: Callable[[], dict[str, Any]],
+        keyrings: Sequence[Keyring] = (),
     ) -> None:
         self._broker = broker
         self._engine = broker.engine
@@ -49,8 +51,14 @@ class OverviewHandlers:
         self._retention = retention
         self._counters = counters
         self._access = access
+        self._keyrings = keyrings
         self._alerts = Alerts(
-            broker=broker, connections=connections, queues=queues, loop=loop, data=data
+            broker=broker,
+            connections=connections,
+            queues=queues,
+            loop=loop,
+            data=data,
+            keyrings=keyrings,
         )
 
     def handlers(self) -> dict[str, Handler]:
@@ -119,6 +127,10 @@ class OverviewHandlers:
             "taps": len(self._taps),
             **self._alerts.figures(),
             "access": self._access(),
+            "handshakes": self._connections.handshakes,
+            "certificates": [
+                {"listener": each.name, "expires": each.expires} for each in self._keyrings
+            ],
             "counters": [
                 {"name": each.name, "meaning": each.meaning, "count": each.count}
                 for each in self._counters

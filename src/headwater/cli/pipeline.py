@@ -83,13 +83,13 @@ def _end_with(java: "Popen[bytes]") -> None:
 
 def broker_of(project: "Project") -> "FlightClient":
     """A client of the project's broker that tries only briefly, because a person waits."""
+    from headwater.pipeline.project.settings import CONNECTION
     from headwater.spark.flight_client import FlightClient
     from headwater.spark.options import SinkOptions, parse
 
     # The command prints the failure itself, as an error.
     logging.getLogger("headwater.spark.flight_client").setLevel(logging.ERROR)
-    names = ("servers", "token", "tls.enabled", "tls.caFile")
-    given = {name: project.setting(name) for name in names}
+    given = {name: project.setting(name) for name in CONNECTION}
     options = {name: value for name, value in given.items() if value}
     return FlightClient.of(parse(SinkOptions, {**options, "fetch.numRetries": "2"}))
 

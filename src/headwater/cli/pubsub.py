@@ -7,7 +7,8 @@ import os
 import random
 import sys
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -40,9 +41,38 @@ UrlArgument = Annotated[
     typer.Argument(
         metavar="URL",
         help="protocol://[user:password@]host[:port]/topic, for example "
-        f"{_EXAMPLE.name}://localhost/sensors/a. The protocol is {_either(REGISTRY)}; the topic "
-        f"is taken as it stands. Secrets: {_CREDENTIALS}; "
-        "otherwise those of the configuration are taken.",
+        f"{_EXAMPLE.name}://localhost/sensors/a. The protocol is {_either(REGISTRY)}, with an s "
+        f"behind it for TLS ({_EXAMPLE.name}s://); the topic is taken as it stands. "
+        f"Secrets: {_CREDENTIALS}; otherwise those of the configuration are taken.",
+    ),
+]
+
+
+def _file_option(name: str, help_text: str) -> Any:
+    return typer.Option(name, metavar="FILE", show_default=False, help=f"TLS: {help_text}")
+
+
+CaOption = Annotated[
+    str,
+    _file_option(
+        "--ca",
+        "the certificates (PEM) of those who may have signed the broker's (default: "
+        "HEADWATER_CLIENT_CA, else those the system trusts).",
+    ),
+]
+CertificateOption = Annotated[
+    str,
+    _file_option(
+        "--cert",
+        "the client's own certificate (PEM), if the broker asks for one (default: "
+        "HEADWATER_CLIENT_CERTIFICATE).",
+    ),
+]
+KeyOption = Annotated[
+    str,
+    _file_option(
+        "--key",
+        "the key of that certificate, if it is in another file (default: HEADWATER_CLIENT_KEY).",
     ),
 ]
 
@@ -66,9 +96,12 @@ def pub(
         ),
     ] = None,
     ack: Annotated[bool, typer.Option(help="Wait until the messages are durable.")] = True,
+    ca: CaOption = "",
+    cert: CertificateOption = "",
+    key: KeyOption = "",
 ) -> None:
     """Publish messages to a topic."""
-    asyncio.run(_publish(url, payloads, header or [], ack))
+    asyncio.run(_publish(_target(url, (ca, cert, key)), payloads, header or [], ack))
 
 
 def sub(
@@ -94,11 +127,15 @@ def sub(
             help=f"Continue as this durable subscriber {_DURABLE_ONLY}.",
         ),
     ] = None,
+    ca: CaOption = "",
+    cert: CertificateOption = "",
+    key: KeyOption = "",
 ) -> None:
     """Subscribe and print the topic and payload of each message, until Ctrl-C."""
     if from_start and subscriber is None:
         subscriber = random.getrandbits(64)
-    asyncio.run(_subscribe(url, as_json, count, subscriber))
+    target = _target(url, (ca, cert, key), subscribing=True)
+    asyncio.run(_subscribe(target, as_json, count, subscriber))
 
 
 SUB_HELP = f"""Subscribe and print the topic and payload of each message, until Ctrl-C.
@@ -110,10 +147,9 @@ acknowledged when it has been printed.
 """
 
 
-async def _publish(url: str, payloads: list[str], headers: list[str], ack: bool) -> None:
+async def _publish(target: "Target", payloads: list[str], headers: list[str], ack: bool) -> None:
     from headwater.client import connect
 
-    target = _target(url)
     pairs = tuple(_pair(header) for header in headers)
     async with connect(target, _configuration(target)) as client:
         for payload in payloads:
@@ -135,10 +171,11 @@ async def _lines(stream: BinaryIO) -> AsyncIterator[list[bytes]]:
         yield [rest]
 
 
-async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int | None) -> None:
+async def _subscribe(
+    target: "Target", as_json: bool, count: int | None, subscriber: int | None
+) -> None:
     from headwater.client import connect
 
-    target = _target(url, subscribing=True)
     if subscriber is not None and not REGISTRY[target.scheme].durable_subscriptions:
         others = _either((each.name for each in _DURABLE), "and")
         raise HeadwaterError(f"{target.scheme} has no durable subscriptions; {others} has")
@@ -155,11 +192,18 @@ async def _subscribe(url: str, as_json: bool, count: int | None, subscriber: int
                     return
 
 
-def _target(url: str, subscribing: bool = False) -> "Target":
+def _target(url: str, files: tuple[str, str, str], subscribing: bool = False) -> "Target":
     """What a URL says. It names a topic, unless the protocol can subscribe without one."""
     from headwater.client import Target
 
     target = Target.parse(url)
+    given = dict(zip(("ca", "certificate", "key"), files, strict=True))
+    if any(files) and not target.secure:
+        raise HeadwaterError(
+            f"--ca, --cert and --key are for TLS: write {target.scheme}s:// for that"
+        )
+    trust = replace(target.trust, **{name: file for name, file in given.items() if file})
+    target = replace(target, trust=trust)
     may_be_nameless = subscribing and REGISTRY[target.scheme].nameless_subscriptions
     if not target.topic and not may_be_nameless:
         raise HeadwaterError(f"the URL names no topic: {url}")

@@ -7,6 +7,7 @@ async with connect(url) as client:
         print(message.topic, message.payload)
 """
 
+import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
@@ -33,15 +34,21 @@ class Message:
 
 
 class Client(ABC):
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._host = host
         self._port = port
+        self._tls = tls
         self._inbox = Inbox()
         self._messages: deque[Message] = deque()
         self._receipts: deque[bytes] = deque()  # of those messages, where they need one
         self._done: list[bytes] = []  # receipts to be sent
         self._taken = False  # the application has a message that it may still be working on
         self._acknowledge: Receipt = _ignore
+
+    @property
+    def secure(self) -> bool:
+        """It speaks inside TLS, or not at all."""
+        return self._tls is not None
 
     @classmethod
     @abstractmethod

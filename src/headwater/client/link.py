@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import random
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -64,8 +65,10 @@ class Link(asyncio.Protocol):
         session: Callable[[], ClientSession],
         introduce: Callable[["Link"], Awaitable[None]],
         inbox: Inbox,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = (host, port)
+        self._tls = tls
         self._new_session = session
         self._session = session()
         self._introduce = introduce
@@ -91,7 +94,7 @@ class Link(asyncio.Protocol):
         self._session = self._new_session()
         self._greeted = loop.create_future()
         try:
-            await loop.create_connection(lambda: self, host, port)
+            await loop.create_connection(lambda: self, host, port, ssl=self._tls)
         except OSError as error:
             raise Disconnected(f"cannot connect to {host}:{port}: {_reason(error)}") from None
         try:
@@ -175,7 +178,9 @@ class Link(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lose("the connection was lost")
+        # Whether the broker accepts its certificate, a client learns after its handshake.
+        why = f": {_reason(error)}" if isinstance(error, ssl.SSLError) else ""
+        self._lose(f"the connection was lost{why}")
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Delivered):
@@ -246,6 +251,10 @@ class Link(asyncio.Protocol):
 
 def _reason(error: OSError) -> str:
     """The system's words: asyncio puts the address of the socket in their place."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or error})"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

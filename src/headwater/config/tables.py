@@ -216,8 +216,8 @@ class Limits:
     handshake_seconds: float = setting(
         units.number(0.1, 3600),
         10,
-        "Seconds that a new client may take for its handshake, and a client of the console for the "
-        "head of a request.",
+        "Seconds that a new client may take for its handshake (for that of TLS, and again for that "
+        "of its protocol), and a client of the console for the head of a request.",
     )
     greeting_seconds: float | None = setting(
         units.or_off(units.number(0.1, 3600)),
@@ -320,6 +320,13 @@ class Config:
         """Where a listener listens."""
         address: Address | None = value_of(self.listen, listener)
         return address
+
+    def key_pair_of(self, listener: str) -> tuple[Path | None, Path | None]:
+        """The certificate and the key of a listener: its own if it names any, else those of
+        `[tls]`. They are a pair, so it is both or none of them."""
+        own = self.listener.each[listener]
+        given = own if own.certificate or own.key else self.tls
+        return given.certificate, given.key
 
     def settings_of(self, protocol: str) -> Any:
         """The settings of a protocol, whether it has any or not."""

@@ -18,8 +18,10 @@ import uvicorn
 
 from headwater.console.app import make_app
 from headwater.console.connections import ConnectionBounds, bounded
+from headwater.console.encryption import accept
 from headwater.console.settings import ConsoleSettings
 from headwater.logging_setup import FORMATS, set_up
+from headwater.tls import Keyring, TlsFiles
 
 # The broker comes first.
 NICE = 10
@@ -42,12 +44,25 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--anonymous", action="store_true", help="for anyone, while there are no users")
     add("--session-hours", type=float, default=12.0)
     add("--connections", type=int, default=1000, help="how many there may be")
-    add("--handshake-seconds", type=float, default=10.0, help="for the head of a request")
+    add(
+        "--handshake-seconds",
+        type=float,
+        default=10.0,
+        help="for the head of a request",
+    )
     add("--unfinished-seconds", type=float, default=30.0, help="for its body, and its answer")
     add("--certificate", type=Path, help="for TLS")
     add("--key", type=Path, help="for TLS")
+    add("--client-ca", type=Path, help="who signs the certificates of clients")
+    add("--certificate-required", action="store_true", help="of clients")
     add("--log-format", choices=FORMATS, default="text")
     given = parser.parse_args(arguments)
+    tls = given.certificate and TlsFiles(
+        certificate=given.certificate,
+        key=given.key,
+        client_ca=given.client_ca,
+        required=given.certificate_required,
+    )
     settings = ConsoleSettings(
         data=given.data,
         host=given.host,
@@ -58,8 +73,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
         connections=given.connections,
         handshake_seconds=given.handshake_seconds,
         unfinished_seconds=given.unfinished_seconds,
-        certificate=given.certificate,
-        key=given.key,
+        tls=tls,
     )
     return settings, given
 
@@ -79,8 +93,6 @@ def main() -> None:
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
         h11_max_incomplete_event_size=MOST_HEAD,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
     )
     os.nice(NICE)
     listening = socket.socket(fileno=given.fd)
@@ -89,7 +101,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # uvloop where it is installed: it leaves more of the machine to the broker.
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_Server(config).serve(sockets=[listening]))
+        runner.run(_Server(config, settings).serve(sockets=[listening]))
 
 
 def _bounds(settings: ConsoleSettings) -> ConnectionBounds:
@@ -106,7 +118,21 @@ def _bounds(settings: ConsoleSettings) -> ConnectionBounds:
 
 
 class _Server(uvicorn.Server):
-    """Without uvicorn's own ideas about signals."""
+    """Without uvicorn's own ideas about signals, and about TLS."""
+
+    def __init__(self, config: uvicorn.Config, settings: ConsoleSettings) -> None:
+        super().__init__(config)
+        self._settings = settings
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._settings.tls is None or not sockets:
+            await super().startup(sockets)
+            return
+        keyring = Keyring("console", self._settings.tls)
+        # The broker watches the files.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, keyring.reload)
+        await super().startup([])
+        accept(self, sockets[0], keyring, self._settings.handshake_seconds)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """The broker's figures as Prometheus reads them.
 
-No label has more values than there are protocols, queues, 51 topics or reasons to slow a client:
+No label has more values than there are listeners, queues, 51 topics or reasons to slow a client:
 clients are not labels.
 """
 
@@ -40,6 +40,7 @@ class _Figures(Collector):
         yield from _loop(self._content["loop"])
         yield from _slowed(self._content["loop"]["slowed"])
         yield from _protocols(self._content["protocols"])
+        yield from _tls(self._content)
         yield from _subscribers(self._content)
         yield from _topics(self._content)
         yield from _queues(self._content["queues"][:MOST_QUEUES])
@@ -144,6 +145,20 @@ def _protocols(protocols: list[dict[str, Any]]) -> Iterator[Metric]:
             for each in protocols:
                 counter.add_metric([each["name"]], each[way][unit])
             yield counter
+
+
+def _tls(content: dict[str, Any]) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "headwater_handshakes", "Connections in their TLS handshake.", content["handshakes"]
+    )
+    expires = GaugeMetricFamily(
+        "headwater_certificate_expires_seconds",
+        "When the certificate of a listener expires.",
+        labels=["listener"],
+    )
+    for each in content["certificates"]:
+        expires.add_metric([each["listener"]], each["expires"])
+    yield expires
 
 
 def _subscribers(content: dict[str, Any]) -> Iterator[Metric]:

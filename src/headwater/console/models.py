@@ -118,6 +118,7 @@ class ActiveAlert(Model):
         "dropped",
         "lag",
         "greedy",
+        "tls",
     ]
     message: str
     since: Micros = Field(description="when it was first seen")

@@ -8,10 +8,12 @@ import asyncio
 import errno
 import logging
 import os
+import signal
 import socket
 import sys
 import time
 from asyncio.subprocess import Process
+from contextlib import suppress
 from dataclasses import replace
 
 from headwater.console.settings import ConsoleSettings
@@ -83,6 +85,12 @@ class ConsoleSupervisor:
     def pid(self) -> int | None:
         return None if self._child is None else self._child.pid
 
+    def reload_certificate(self) -> None:
+        """The broker has seen that the files have changed. A console that starts reads them."""
+        if self._child is not None and self._child.returncode is None:
+            with suppress(ProcessLookupError):
+                self._child.send_signal(signal.SIGHUP)
+
     async def _supervise(self) -> None:
         delay = FIRST_DELAY
         loop = asyncio.get_running_loop()
@@ -115,8 +123,13 @@ class ConsoleSupervisor:
             arguments += ["--anonymous"]
         for name in settings.names:
             arguments += ["--name", name]
-        if settings.certificate is not None and settings.key is not None:
-            arguments += ["--certificate", str(settings.certificate), "--key", str(settings.key)]
+        if (tls := settings.tls) is not None:
+            arguments += ["--certificate", str(tls.certificate), "--key", str(tls.key)]
+            arguments += ["--handshake-seconds", str(settings.handshake_seconds)]
+            if tls.client_ca is not None:
+                arguments += ["--client-ca", str(tls.client_ca)]
+            if tls.required:
+                arguments.append("--certificate-required")
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # what lies about in the working directory is not imported

@@ -2,7 +2,7 @@
 
 import hmac
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,21 +13,21 @@ from headwater.flight import calls, requests
 from headwater.flight.calls import Call
 from headwater.flight.failures import told, told_of_each
 from headwater.flight.requests import parse
+from headwater.tls import TlsFiles
 
 if TYPE_CHECKING:
-    from headwater.flight.service import FlightService, FlightSettings
+    from headwater.flight.service import FlightService
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
-    def __init__(self, service: "FlightService", location: str, settings: "FlightSettings") -> None:
-        tls = []
-        if settings.certificate is not None and settings.key is not None:
-            tls = [(settings.certificate.read_bytes(), settings.key.read_bytes())]
-        middleware: dict[str, Any] = {"token": _Gate(settings.token)} if settings.token else {}
+    def __init__(
+        self, service: "FlightService", location: str, token: str | None, tls: Mapping[str, Any]
+    ) -> None:
+        middleware: dict[str, Any] = {"token": _Gate(token)} if token else {}
         middleware[calls.NAME] = service.calls
-        super().__init__(location, tls_certificates=tls, middleware=middleware)
+        super().__init__(location, middleware=middleware, **tls)
         self._service = service
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
@@ -94,6 +94,25 @@ def _no(what: str) -> Exception:
         f"there is no {what}: ask with do_get, do_put and do_action, as docs/spark.md says"
     )
     return error
+
+
+def server_tls(files: TlsFiles | None) -> dict[str, Any]:
+    """What Flight has to be given. gRPC asks every client for a certificate, or none."""
+    if files is None:
+        return {}
+    given: dict[str, Any] = {
+        "tls_certificates": [(files.certificate.read_bytes(), files.key.read_bytes())]
+    }
+    if files.client_ca is not None and files.required:
+        given |= {"verify_client": True, "root_certificates": files.client_ca.read_bytes()}
+    return given
+
+
+def certified(context: Any) -> str:
+    """The name in the client's certificate, or nothing. gRPC takes the first alternative name of
+    the subject for it, and the common name where there is none."""
+    name: bytes = context.peer_identity()
+    return name.decode(errors="replace")
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]

@@ -19,7 +19,8 @@ import asyncio
 import heapq
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -36,8 +37,9 @@ from headwater.flight.calls import Calls
 from headwater.flight.patterns import TopicPattern
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
 from headwater.flight.rows import Checker
-from headwater.flight.server import FlightServer
+from headwater.flight.server import FlightServer, server_tls
 from headwater.flight.stages import Stages, stage_of
+from headwater.tls import TlsFiles
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ logger = logging.getLogger(__name__)
 CHUNK_ROWS = 65_536
 CHUNK_BYTES = 4 * 1024 * 1024
 CLEANING_SECONDS = 600.0
+# So long an address is tried to be taken again for a new certificate.
+RENEWAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,7 @@ class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815
     token: str | None = None
-    certificate: Path | None = None  # with these it speaks TLS
-    key: Path | None = None
+    tls: TlsFiles | None = None
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
     #: Calls at the same time, and how long a client may keep one waiting.
@@ -92,6 +95,9 @@ class FlightService:
         self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
         self.calls = Calls(settings.calls, settings.idle_seconds)
         self._server: FlightServer | None = None
+        self._tls: Mapping[str, Any] = {}
+        self._renewing = threading.Lock()
+        self._retired: FlightServer | None = None  # its end is no failure
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -122,37 +128,73 @@ class FlightService:
     async def start(self) -> tuple[str, int]:
         """Serve; returns the address."""
         settings = self._settings
-        scheme = "grpc+tls" if settings.certificate else "grpc"
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
-            self._server = FlightServer(self, f"{scheme}://{host}:{settings.port}", settings)
+            port = self._serve(settings.port, server_tls(settings.tls))
         except (pa.ArrowException, OSError):
             raise HeadwaterError(
                 f"cannot listen for flight on {settings.host}:{settings.port}; "
                 'choose another address with [listen] flight = "host:port"'
             ) from None
-        self._thread = threading.Thread(target=self._watch, name="flight", daemon=True)
-        self._thread.start()
         self._tasks = [
             self._loop.create_task(self._clean()),
             self._loop.create_task(self._look_after()),
         ]
-        return settings.host, self._server.port
+        return settings.host, port
 
-    def _watch(self) -> None:
+    def _serve(self, port: int, tls: Mapping[str, Any]) -> int:
+        settings = self._settings
+        scheme = "grpc+tls" if settings.tls else "grpc"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        server = FlightServer(self, f"{scheme}://{host}:{port}", settings.token, tls)
+        self._server, self._tls = server, tls
+        self._thread = threading.Thread(
+            target=self._watch, args=(server,), name="flight", daemon=True
+        )
+        self._thread.start()
+        bound: int = server.port
+        return bound
+
+    def _watch(self, server: FlightServer) -> None:
         """In a thread of its own, until `stop`. (It serves from the beginning. Flight's own `serve`
         does no more than wait, too, but takes SIGTERM and SIGINT away from the loop.)"""
-        assert self._server is not None
         why = "it returned"
         try:
-            self._server.wait()
+            server.wait()
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-        if not self._stopping:
-            logger.critical("Flight has ended: %s", why)
-            with suppress(RuntimeError):  # the loop has ended, too
-                sentence = f"Arrow Flight has failed: {why}"
-                self._loop.call_soon_threadsafe(self._engine.give_up, sentence)
+        if not self._stopping and server is not self._retired:
+            self._fail(why)
+
+    def _fail(self, why: str) -> None:
+        logger.critical("Flight has ended: %s", why)
+        with suppress(RuntimeError):  # the loop has ended, too
+            sentence = f"Arrow Flight has failed: {why}"
+            self._loop.call_soon_threadsafe(self._engine.give_up, sentence)
+
+    def renew_certificate(self) -> None:
+        """gRPC cannot exchange a certificate. So another server takes the address, in less than a
+        tenth of a second; calls that run go on with the old one, which then ends."""
+        threading.Thread(target=self._renew, daemon=True).start()
+
+    def _renew(self) -> None:
+        with self._renewing:
+            old = self._server
+            if old is None or self._stopping:
+                return
+            new_tls, port = server_tls(self._settings.tls), old.port
+            self._retired = old
+            threading.Thread(target=old.shutdown, daemon=True).start()
+            # What cannot be used after all is no reason to serve nobody.
+            for tls in (new_tls, self._tls):
+                until = time.monotonic() + RENEWAL_SECONDS
+                while time.monotonic() < until and not self._stopping:
+                    try:
+                        self._serve(port, tls)
+                        return
+                    except (pa.ArrowException, OSError):  # the old one still listens
+                        time.sleep(0.01)
+            if not self._stopping:
+                self._fail("it could not listen again with a new certificate")
 
     def refuse(self) -> None:
         """Take no more requests, and end the streams that run."""

@@ -78,6 +78,17 @@ def is_anonymous(config: Config, name: str) -> bool:
     return name != FLIGHT and address is not None and is_loopback(address.host)
 
 
+def needs_certificate(config: Config, name: str) -> bool:
+    """Whether a certificate is the only way to tell who a client is. Arrow Flight asks all clients
+    for one, or none: all, if the listener itself says who signs them."""
+    protocol = REGISTRY.get(name)
+    if name == FLIGHT:
+        return config.listener.each[name].client_ca is not None
+    if protocol is None or protocol.has_apps or protocol.has_passwords:
+        return False
+    return not is_anonymous(config, name)
+
+
 def _has_secrets(name: str) -> bool:
     """Whether the protocol itself lets in nobody but apps."""
     protocol = REGISTRY.get(name)

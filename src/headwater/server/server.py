@@ -6,7 +6,6 @@ import logging
 import os
 import resource
 import signal
-import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from headwater.registry import REGISTRY
 from headwater.server import doors, garbage, wiring
 from headwater.server.garbage import FullCollections
 from headwater.server.loop import loop_factory
+from headwater.tls import Keyring, KeyringWatch
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Bounds, Connections, Listener
 
@@ -69,6 +69,9 @@ class Server:
     control: Control
     flight: FlightService | None
     console: ConsoleSupervisor | None
+    #: Of the listeners that speak TLS, by name.
+    keyrings: Mapping[str, Keyring]
+    certificates: KeyringWatch
     listeners: list[Listener] = field(default_factory=list)
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]] = field(default_factory=list)
@@ -80,17 +83,19 @@ class Server:
         doors.check(config)
         _keep_private(config.data)
         files = _allow_many_files()
-        tls = wiring.tls_context(config)
+        keyrings = wiring.keyrings(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
-        server = cls._assemble(config, engine, log_format, wiring.bounds(config, files))
+        bounds = wiring.bounds(config, files)
+        server = cls._assemble(config, engine, keyrings, log_format, bounds)
         try:
             await server._recover()
             await server.control.start(config.data)
             await server._declare_queues()
-            await server._bind_all(config, tls)
+            await server._bind_all(config)
             await server._start_others()
             for listener in server.listeners:
                 await listener.serve()
+            server.certificates.start()
         except BaseException:
             await server.stop()
             raise
@@ -104,7 +109,12 @@ class Server:
 
     @classmethod
     def _assemble(
-        cls, config: Config, engine: EmbeddedEngine, log_format: str, bounds: Bounds
+        cls,
+        config: Config,
+        engine: EmbeddedEngine,
+        keyrings: Mapping[str, Keyring],
+        log_format: str,
+        bounds: Bounds,
     ) -> "Server":
         """All parts, none of which has begun to work."""
         known: dict[str, KnownApp] = {}
@@ -140,7 +150,17 @@ class Server:
             access=AccessHandlers(book, gate, audit, broker, connections),
             audit=audit,
             reports=reports,
+            keyrings=tuple(keyrings.values()),
         )
+        console = _console(config, log_format)
+        flight = _flight(config, broker, connections, reports)
+
+        def renewed(keyring: Keyring) -> None:
+            if keyring.name == "console" and console is not None:
+                console.reload_certificate()
+            elif keyring.name == "flight" and flight is not None:
+                flight.renew_certificate()
+
         return cls(
             engine=engine,
             gate=gate,
@@ -151,7 +171,9 @@ class Server:
             admin=admin,
             control=Control(admin.handlers()),
             flight=flight,
-            console=_console(config, log_format),
+            console=console,
+            keyrings=keyrings,
+            certificates=KeyringWatch(keyrings.values(), renewed),
         )
 
     async def _recover(self) -> None:
@@ -168,10 +190,10 @@ class Server:
                 self.broker.queue(queue)
         self.broker.unused.recall(partial(wiring.queue_spec, self.services))
 
-    async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
+    async def _bind_all(self, config: Config) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}
         for name, session in sessions.items():
-            await self._bind(name, session, config, tls)
+            await self._bind(name, session, config)
         protocols = in_order(REGISTRY.values())
         anyone = partial(
             AnyPortSession,
@@ -179,22 +201,20 @@ class Server:
             sessions=sessions,
             silent_after=config.limits.greeting_seconds,
         )
-        await self._bind("any", anyone, config, tls)
+        await self._bind("any", anyone, config)
 
-    async def _bind(
-        self,
-        name: str,
-        session: Callable[[Terms], Session],
-        config: Config,
-        tls: ssl.SSLContext | None,
-    ) -> None:
+    async def _bind(self, name: str, session: Callable[[Terms], Session], config: Config) -> None:
         address = config.address_of(name)
         if address is None:
             return
         listener = Listener(
-            name, session, self.connections, anonymous=doors.is_anonymous(config, name)
+            name,
+            session,
+            self.connections,
+            self.keyrings.get(name),
+            anonymous=doors.is_anonymous(config, name),
         )
-        bound = await listener.bind(address.host, address.port, tls if address.secure else None)
+        bound = await listener.bind(address.host, address.port)
         self.listeners.append(listener)
         self.addresses.append((name, *bound))
 
@@ -210,6 +230,9 @@ class Server:
             sentence = service.off or service.warning()
             if sentence and config.listen.protocols[name] is not None:
                 logger.warning(sentence)
+        for keyring in self.keyrings.values():
+            if (warning := keyring.warning()) is not None:
+                logger.warning(warning)
 
     def count_work(self) -> int:
         """A number that grows with every message, and with every call over Flight."""
@@ -218,6 +241,7 @@ class Server:
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
         that clients do not wait for. Returns whether all of it has ended."""
+        self.certificates.stop()
         for listener in self.listeners:
             listener.stop()
         if self.flight is not None:
@@ -320,6 +344,8 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
         failed.set()
 
     server.engine.when_dead(fail)
+    if not sys.stdin.isatty():  # there, a hang-up means that the terminal is gone
+        loop.add_signal_handler(signal.SIGHUP, server.certificates.reload)
     announce(server)
     collections = FullCollections(server.count_work, server.engine.rest)
     failing = loop.create_task(failed.wait())

@@ -1,7 +1,6 @@
 """From the configuration to what each part wants to know."""
 
 import logging
-import ssl
 from collections.abc import Mapping
 from dataclasses import fields
 
@@ -9,13 +8,13 @@ from headwater import flight
 from headwater.broker.quotas import Quotas
 from headwater.config import Config
 from headwater.console import settings as console
-from headwater.errors import ConfigError
 from headwater.gate import KnownApp
 from headwater.log.embedded.engine import LogSettings
 from headwater.protocols.base import Service
 from headwater.queue_spec import QueueSpec
 from headwater.registry import REGISTRY
 from headwater.server import doors
+from headwater.tls import Keyring, TlsFiles
 from headwater.transport.tcp import Bounds
 
 logger = logging.getLogger(__name__)
@@ -97,8 +96,7 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         host=address.host,
         port=address.port,
         token=config.flight.token,
-        certificate=config.tls.certificate if address.secure else None,
-        key=config.tls.key if address.secure else None,
+        tls=tls_files(config, "flight"),
         message_bytes=config.limits.message_bytes,
         topic_bytes=config.limits.topic_bytes,
         calls=config.flight.calls,
@@ -124,22 +122,25 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
         handshake_seconds=config.limits.handshake_seconds,
         unfinished_seconds=config.limits.unfinished_seconds,
         dead_peer_seconds=config.limits.dead_peer_seconds,
-        certificate=config.tls.certificate if address.secure else None,
-        key=config.tls.key if address.secure else None,
+        tls=tls_files(config, "console"),
     )
 
 
-def tls_context(config: Config) -> ssl.SSLContext | None:
-    """What a listener needs that speaks TLS, where the configuration has a certificate."""
-    if config.tls.certificate is None or config.tls.key is None:
+def tls_files(config: Config, listener: str) -> TlsFiles | None:
+    """What a listener needs that speaks TLS."""
+    address = config.address_of(listener)
+    certificate, key = config.key_pair_of(listener)
+    if address is None or not address.secure or certificate is None or key is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(config.tls.certificate, config.tls.key)
-    except (OSError, ssl.SSLError) as error:
-        why = error.strerror or str(error)
-        raise ConfigError(
-            f"the certificate {config.tls.certificate} with the key {config.tls.key} "
-            f"cannot be used: {why}"
-        ) from None
-    return context
+    client_ca = config.listener.each[listener].client_ca or config.tls.client_ca
+    required = client_ca is not None and doors.needs_certificate(config, listener)
+    return TlsFiles(certificate=certificate, key=key, client_ca=client_ca, required=required)
+
+
+def keyrings(config: Config) -> dict[str, Keyring]:
+    """Those of all listeners that speak TLS. A pair that cannot be used is told although nobody
+    uses it yet."""
+    if config.tls.certificate is not None and config.tls.key is not None:
+        TlsFiles(certificate=config.tls.certificate, key=config.tls.key).context()
+    files = {name: tls_files(config, name) for name in config.listener.each}
+    return {name: Keyring(name, each) for name, each in files.items() if each is not None}

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pyarrow import ArrowException, flight
@@ -93,23 +94,24 @@ class FlightClient:
     tls: bool = False
     #: The certificate of who signed the broker's (PEM), not where it is: tasks run elsewhere.
     authority: bytes | None = field(default=None, repr=False)
+    #: The client's own certificate and its key, in the same way.
+    certificate: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
     retries: int = 10
     interval: float = 1.0
 
     @classmethod
     def of(cls, options: ConnectionOptions) -> "FlightClient":
-        authority = None
-        if options.ca_file is not None:
-            try:
-                authority = options.ca_file.read_bytes()
-            except OSError as error:
-                raise ConfigError(
-                    f"the option tls.caFile must name a file that can be read, and "
-                    f"{options.ca_file} cannot: {error.strerror}"
-                ) from None
-        servers = tuple(map(str, options.servers))
-        interval = options.retry_interval / 1000
-        return cls(servers, options.token, options.tls, authority, options.retries, interval)
+        return cls(
+            servers=tuple(map(str, options.servers)),
+            token=options.token,
+            tls=options.tls,
+            authority=_content("tls.caFile", options.ca_file),
+            certificate=_content("tls.certFile", options.certificate_file),
+            key=_content("tls.keyFile", options.key_file),
+            retries=options.retries,
+            interval=options.retry_interval / 1000,
+        )
 
     # Reading
 
@@ -270,6 +272,16 @@ class _Patience:
         time.sleep(broker.interval)
 
 
+def _content(option: str, file: Path | None) -> bytes | None:
+    try:
+        return None if file is None else file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"the option {option} must name a file that can be read, and "
+            f"{file} cannot: {error.strerror}"
+        ) from None
+
+
 class _ServerLink:
     """The connection of this process to one of a broker's servers."""
 
@@ -286,6 +298,8 @@ class _ServerLink:
             self._client = flight.FlightClient(
                 f"{scheme}://{broker.servers[self._server]}",
                 tls_root_certs=broker.authority,
+                cert_chain=broker.certificate,
+                private_key=broker.key,
                 generic_options=_CHANNEL,
             )
         return self._client

@@ -38,6 +38,7 @@ _OF_KAFKA = {
     "fetchoffset.numretries": "fetch.numRetries",
     "fetchoffset.retryintervalms": "fetch.retryIntervalMs",
     "kafka.ssl.truststore.location": "tls.caFile",
+    "kafka.ssl.keystore.location": "tls.certFile",
 }
 
 
@@ -193,6 +194,15 @@ class ConnectionOptions:
         "the query is started.",
         default="those the system trusts",
     )
+    certificate_file: Path | None = optional(
+        "tls.certFile",
+        units.path(),
+        "The certificate to show (PEM), if the broker asks clients for one. The file is read where "
+        "the query is started.",
+    )
+    key_file: Path | None = optional(
+        "tls.keyFile", units.path(), "The key of that certificate (PEM)."
+    )
     retries: int = option(
         "fetch.numRetries",
         _number(0),
@@ -208,10 +218,15 @@ class ConnectionOptions:
 
     def check(self) -> None:
         """Raise ConfigError if the options do not go together."""
-        if self.ca_file is not None and not self.tls:
+        names = ("tls.caFile", "tls.certFile", "tls.keyFile")
+        files = (self.ca_file, self.certificate_file, self.key_file)
+        given = [name for name, file in zip(names, files, strict=True) if file is not None]
+        if given and not self.tls:
             raise ConfigError(
-                "the option tls.caFile means nothing without TLS: set tls.enabled to true, too"
+                f"the option {given[0]} means nothing without TLS: set tls.enabled to true, too"
             )
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ConfigError("the options tls.certFile and tls.keyFile belong together")
 
     def check_mode(self, mode: Mode) -> None:
         """Raise ConfigError if something was given that has no effect in this mode."""

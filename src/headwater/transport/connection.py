@@ -69,8 +69,7 @@ class Connection(Outlet):
         self.id = 0
         #: When it was made, in microseconds since 1970.
         self.since = 0
-        self.address, self.secure = "", False
-        self.certified = ""  # the user that its certificate names, if it has shown one
+        self.address, self.secure, self.certified = "", False, ""
         self.meter = Meter()
         #: How often and how long it was not read from, and why.
         self.slowed = Slowdowns(host.slowdowns)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-import ssl
+import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,8 @@ from headwater.protocols.base import Session, Terms
 from headwater.rights import NOBODY, Rights
 from headwater.slowing import SHUTDOWN, Slowdowns
 from headwater.sockets import notice_dead_peers
+from headwater.tls import Acceptor, Keyring
+from headwater.tls.certificates import common_name
 from headwater.traffic import Traffic
 from headwater.transport.ceilings import InputCeiling, OutputCeiling
 from headwater.transport.clock import Clock
@@ -78,12 +81,34 @@ class Connections:
         #: How many were turned away, by the name of the limit.
         self.refused: Counter[str] = Counter()
         self._ids = count(1)
+        self._handshakes: set[Connection] = set()  # not encrypted yet
+        self._late_handshakes: set[Connection] = set()  # the same, beyond the limit
         self._turned_away: set[Connection] = set()  # and still there
         self.draining = False
 
     @property
     def full(self) -> bool:
-        return len(self.open) >= self.bounds.connections
+        return len(self.open) + len(self._handshakes) >= self.bounds.connections
+
+    @property
+    def handshakes(self) -> int:
+        """How many are not encrypted yet, and are to be."""
+        return len(self._handshakes) + len(self._late_handshakes)
+
+    def begin_handshake(self, connection: Connection) -> bool:
+        """Whether there is room for it. Some of those beyond the limit may go on as well: only
+        inside TLS can they be told why they are turned away."""
+        if not self.full:
+            self._handshakes.add(connection)
+        elif len(self._late_handshakes) + len(self._turned_away) < self.bounds.turned_away:
+            self._late_handshakes.add(connection)
+        else:
+            return False
+        return True
+
+    def end_handshake(self, connection: Connection) -> None:
+        self._handshakes.discard(connection)
+        self._late_handshakes.discard(connection)
 
     def check(self, connection: Connection) -> None:
         """Raise Refusal if a connection cannot be taken in."""
@@ -179,12 +204,15 @@ class Listener:
         name: str,
         session: Callable[[Terms], Session],
         connections: Connections,
+        keyring: Keyring | None = None,
         *,
         anonymous: bool = True,
     ) -> None:
+        """With a keyring, it speaks TLS."""
         bounds = connections.bounds
         self._name = name
         self._anonymous = anonymous
+        self._keyring = keyring
         self._session = session
         self._connections = connections
         self.clock = connections.clock
@@ -196,10 +224,9 @@ class Listener:
         self.handshake_seconds = bounds.handshake_seconds
         self.unfinished_seconds = bounds.unfinished_seconds
         self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor[Connection] | None = None
 
-    async def bind(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> tuple[str, int]:
+    async def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take an address, and return the one that was bound. Nobody is accepted before `serve`:
         so either all listeners of a broker get theirs, or no client sees any of them."""
         loop = asyncio.get_running_loop()
@@ -209,7 +236,6 @@ class Listener:
                 host,
                 port,
                 backlog=BACKLOG,
-                ssl=tls,
                 start_serving=False,
             )
         except OSError as error:
@@ -224,18 +250,37 @@ class Listener:
 
     async def serve(self) -> None:
         assert self._server is not None
-        await self._server.start_serving()
+        if self._keyring is None:
+            await self._server.start_serving()
+            return
+        # The server has taken the addresses; it is not the one who accepts.
+        sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in self._server.sockets]
+        for each in sockets:
+            each.listen(BACKLOG)
+        self._acceptor = Acceptor(
+            sockets,
+            self._keyring,
+            self.handshake_seconds,
+            make=lambda: Connection(self),
+            begins=self._connections.begin_handshake,
+            ended=self._connections.end_handshake,
+        )
+        self._acceptor.start()
 
     def stop(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.stop()
         if self._server is not None:
             self._server.close()
 
     def arrived(self, connection: Connection) -> tuple[Session, BrokerPeer] | None:
         everyone, bounds = self._connections, self._connections.bounds
+        everyone.end_handshake(connection)
         peername = connection.transport.get_extra_info("peername")
         connection.address = address = f"{peername[0]}:{peername[1]}" if peername else "unknown"
         secure = connection.transport.get_extra_info("sslcontext") is not None
         connection.secure = secure
+        connection.certified = common_name(connection.transport) if secure else ""
         known = True
         try:
             everyone.check(connection)

@@ -1,5 +1,6 @@
 """A client: one link for everything."""
 
+import ssl
 from typing import Self
 
 from headwater.client.base import Client
@@ -11,14 +12,14 @@ from .codec import LineClientSession
 
 
 class LineClient(Client):
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(host, port)
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(host, port, tls)
         self._patterns: list[str] = []
-        self._link = Link(host, port, LineClientSession, self._introduce, self._inbox)
+        self._link = Link(host, port, LineClientSession, self._introduce, self._inbox, tls)
 
     @classmethod
     def from_target(cls, target: Target, settings: object) -> Self:
-        return cls(*target.address)
+        return cls(*target.address, tls=target.tls)
 
     async def open(self) -> None:
         await self._link.open()

@@ -134,7 +134,7 @@ def _servers(flag: str | None, configuration: Mapping[str, str]) -> str:
 
 def _resolve_paths(configuration: dict[str, str], root: Path) -> None:
     """Definitions may run anywhere."""
-    for name in ("contracts", "tls.caFile"):
+    for name in ("contracts", "tls.caFile", "tls.certFile", "tls.keyFile"):
         if written := configuration.get(PREFIX + name):
             configuration[PREFIX + name] = str(root / written)
     configuration.setdefault(f"{PREFIX}contracts", str(root / "contracts"))

@@ -17,6 +17,8 @@ KNOWN = {
     "token": "the token that the broker expects",
     "tls.enabled": "whether the broker uses TLS",
     "tls.caFile": "the certificate of the authority that signed the broker's",
+    "tls.certFile": "the certificate to show, if the broker asks for one",
+    "tls.keyFile": "the key of that certificate",
     "contracts": "the directory of the contracts",
     "format": "how tables are written: delta-rs, delta, iceberg or parquet",
     "upkeep.every": "the time between two runs of upkeep while the pipeline runs, such as 10m",
@@ -28,7 +30,8 @@ KNOWN = {
     "sessions.gap": "a longer time between two messages of a publisher counts as a gap",
     "sessions.silence": "a publisher without a message for this long is silent",
 }
-_CONNECTION = ("servers", "token", "tls.enabled", "tls.caFile")
+#: How to reach the broker.
+CONNECTION = ("servers", "token", "tls.enabled", "tls.caFile", "tls.certFile", "tls.keyFile")
 
 
 def setting(spark: "SparkSession", name: str, default: str = "") -> str:
@@ -37,6 +40,6 @@ def setting(spark: "SparkSession", name: str, default: str = "") -> str:
 
 def connection(spark: "SparkSession") -> dict[str, str]:
     """How to reach the broker: options of `format("headwater")`."""
-    found = {name: setting(spark, name) for name in _CONNECTION}
+    found = {name: setting(spark, name) for name in CONNECTION}
     found["servers"] = found["servers"] or DEFAULT_SERVERS
     return {name: value for name, value in found.items() if value}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Mapping
 from typing import Self
 
@@ -30,10 +31,11 @@ class BmtpClient(Client):
         envelope: bmtp.EnvelopeName = "json",
         qos: int = 1,
         channels: Mapping[int, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         if qos not in (0, 1, 2):
             raise HeadwaterError(f"BMTP's QoS is 0, 1 or 2, not {qos}")
-        super().__init__(host, port)
+        super().__init__(host, port, tls)
         self._dialect: bmtp.Dialect = dialect
         self._envelope: bmtp.EnvelopeName = envelope
         self._channels = channels
@@ -42,7 +44,7 @@ class BmtpClient(Client):
         self._freed = asyncio.Event()
         self._pinging: asyncio.Task[None] | None = None
         self._codec = self._new_session()  # that of the connection there is, or will be
-        self._link = Link(host, port, self._new_session, self._introduce, self._inbox)
+        self._link = Link(host, port, self._new_session, self._introduce, self._inbox, tls)
 
     @classmethod
     def from_target(cls, target: Target, settings: bmtp.BmtpSettings) -> Self:
@@ -52,6 +54,7 @@ class BmtpClient(Client):
             dialect=settings.dialect,
             envelope=settings.envelope,
             channels=settings.channels,
+            tls=target.tls,
         )
 
     async def open(self) -> None:

@@ -1,5 +1,6 @@
 """A BPSP client: one link for everything."""
 
+import ssl
 from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
@@ -21,18 +22,24 @@ class BpspClient(Client):
         user: str = "",
         password: str = "",
         echo: bool = True,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(host, port)
+        super().__init__(host, port, tls)
         self._user, self._password, self._echo = user, password, echo
         self._codec = bpsp.BpspClientSession(MESSAGE_BYTES)
         self._subscriptions: dict[tuple[str, str], None] = {}
         self._link = Link(
-            host, port, lambda: bpsp.BpspClientSession(MESSAGE_BYTES), self._introduce, self._inbox
+            host,
+            port,
+            lambda: bpsp.BpspClientSession(MESSAGE_BYTES),
+            self._introduce,
+            self._inbox,
+            tls,
         )
 
     @classmethod
     def from_target(cls, target: Target, settings: object) -> Self:
-        return cls(*target.address, user=target.user, password=target.password)
+        return cls(*target.address, user=target.user, password=target.password, tls=target.tls)
 
     async def open(self) -> None:
         await self._link.open()

@@ -8,6 +8,7 @@ behind it.
 
 import os
 import secrets
+import ssl
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Self
@@ -36,8 +37,9 @@ class CrystalClient(Client):
         client_id: str = "",
         client_name: str = "headwater",
         channels: Mapping[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(host, port)
+        super().__init__(host, port, tls)
         self._secret, self._client_name = secret, client_name
         self._client_id, self._numbers = client_id, count(1)
         self._channels = dict(channels or {})
@@ -53,7 +55,7 @@ class CrystalClient(Client):
                 "CrystalConnector wants a secret: write crystal://secret@host, or set "
                 "HEADWATER_CRYSTAL_SECRET_KEY"
             )
-        return cls(*target.address, secret=secret)
+        return cls(*target.address, secret=secret, tls=target.tls)
 
     async def open(self) -> None:
         """Links for other topics are opened when those are known."""
@@ -99,7 +101,7 @@ class CrystalClient(Client):
             client_id = self._id_of_link(number)
             return codec.authenticate(client_id, self._client_name, self._secret, directions)
 
-        connection = _Connection(self._host, self._port, introduction, self._inbox)
+        connection = _Connection(self._host, self._port, introduction, self._inbox, self._tls)
         await connection.link.open()
         return connection
 
@@ -120,11 +122,12 @@ class _Connection:
         port: int,
         introduction: Callable[[crystal.CrystalClientSession], bytes],
         inbox: Inbox,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self._introduction = introduction
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.codec = crystal.CrystalClientSession(MESSAGE_BYTES)
-        self.link = Link(host, port, self._new_codec, self._introduce, inbox)
+        self.link = Link(host, port, self._new_codec, self._introduce, inbox, tls)
 
     def _new_codec(self) -> crystal.CrystalClientSession:
         """Each connection proves its own handshake."""

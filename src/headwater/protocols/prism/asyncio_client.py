@@ -6,6 +6,7 @@ before: the pong proves that messages are durable and that a queue is being cons
 
 import asyncio
 import os
+import ssl
 import time
 from typing import Self
 
@@ -34,14 +35,15 @@ class PrismClient(Client):
         prefetch: int | None = PREFETCH,
         path: str = "/api/notify",
         user_agent: str = "headwater",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(host, port)
+        super().__init__(host, port, tls)
         self._app, self._secret, self._queue = app, secret, queue
         self._path, self._user_agent = path, user_agent
         self._prefetch = prefetch
         self._consumed: dict[str, None] = {}
         self._codec = prism.PrismClientSession(MESSAGE_BYTES)
-        self._link = Link(host, port, self._new_codec, self._introduce, self._inbox)
+        self._link = Link(host, port, self._new_codec, self._introduce, self._inbox, tls)
 
     @classmethod
     def from_target(cls, target: Target, settings: prism.PrismSettings) -> Self:
@@ -55,7 +57,7 @@ class PrismClient(Client):
                 "Prism wants a client_id and its secret: write prism://client_id:secret@host, or "
                 "set HEADWATER_PRISM_CLIENT_ID and HEADWATER_PRISM_CLIENT_SECRET"
             )
-        return cls(*target.address, app=app, secret=secret)
+        return cls(*target.address, app=app, secret=secret, tls=target.tls)
 
     async def open(self) -> None:
         await self._link.open()

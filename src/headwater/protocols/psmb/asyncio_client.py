@@ -1,5 +1,6 @@
 """A PSMB client. A connection has one mode, so each topic and each pattern has its own link."""
 
+import ssl
 from typing import Self
 
 from headwater.client.base import MESSAGE_BYTES, Client
@@ -14,15 +15,21 @@ DEFAULT_PORT = PROTOCOL.port
 
 
 class PsmbClient(Client):
-    def __init__(self, host: str = "localhost", port: int = DEFAULT_PORT) -> None:
-        super().__init__(host, port)
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = DEFAULT_PORT,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(host, port, tls)
         self._publishing: dict[str, Link] = {}
         self._subscribed: list[Link] = []
 
     @classmethod
     def from_target(cls, target: Target, settings: psmb.PsmbSettings) -> Self:
         target.check_no_user()
-        return cls(*target.address)
+        return cls(*target.address, tls=target.tls)
 
     async def open(self) -> None:
         """Links are opened when their topic or pattern is known."""
@@ -66,7 +73,7 @@ class PsmbClient(Client):
         def session() -> psmb.PsmbClientSession:
             return psmb.PsmbClientSession(MESSAGE_BYTES, pattern)
 
-        link = Link(self._host, self._port, session, introduce, self._inbox)
+        link = Link(self._host, self._port, session, introduce, self._inbox, self._tls)
         await link.open()
         return link
 

@@ -17,6 +17,8 @@ from headwater.message import Headers
 
 REQUEST_BYTES = 8192
 END = b"\r\n\r\n"
+# A record of TLS with a handshake in it; no HTTP request begins like this.
+TLS_HELLO = b"\x16\x03"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 _REQUEST_LINE = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/([0-9]\.[0-9])")
@@ -73,6 +75,8 @@ def read_request(data: bytes, most: int = REQUEST_BYTES) -> tuple[Request, int] 
     """The request at the beginning of `data` and its size; None: more bytes are needed."""
     end = data.find(END, 0, most)
     if end < 0:
+        if data.startswith(TLS_HELLO):
+            raise HttpRefusal(400, "bad_request", "the client speaks TLS, and this port does not")
         if len(data) >= most:
             raise HttpRefusal(431, "too_large", f"the request is over {most} bytes")
         return None

@@ -351,7 +351,7 @@ class AccessRule(Asked):
     topics: Annotated[str, Field(min_length=1, max_length=65535)]
 
 
-class Explanation(Model):
+class AccessExplanation(Model):
     allowed: bool
     why: str
 

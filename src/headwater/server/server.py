@@ -153,7 +153,6 @@ class Server:
             keyrings=tuple(keyrings.values()),
         )
         console = _console(config, log_format)
-        flight = _flight(config, broker, connections, reports)
 
         def renewed(keyring: Keyring) -> None:
             if keyring.name == "console" and console is not None:

@@ -91,7 +91,7 @@ async def revoke(who: Operator, broker: TheBroker, rule: models.AccessRule) -> A
     return {"done": True}
 
 
-@router.get("/access/explain", response_model=models.Explanation)
+@router.get("/access/explain", response_model=models.AccessExplanation)
 async def explain(
     who: Operator,
     broker: TheBroker,

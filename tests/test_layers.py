@@ -64,6 +64,7 @@ RULES: dict[str, set[str] | None] = {
     "files": set(),
     "sqlite": set(),
     "sockets": set(),
+    "local_tokens": set(),
     "tls": {"errors"},
     "courtesy": set(),
     "broker": SMALL | {"log.engine"},
@@ -94,8 +95,8 @@ RULES: dict[str, set[str] | None] = {
     "server": None,
     "flight": SMALL
     | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
-    | {"protocols.base", "sockets", "sqlite", "tls"},
-    "spark": {"borrowed", "errors", "units"},
+    | {"local_tokens", "protocols.base", "sockets", "sqlite", "tls"},
+    "spark": {"borrowed", "errors", "local_tokens", "units"},
     "pipeline": set(),
     **{
         f"pipeline.{room}": AROUND | {f"pipeline.{each}" for each in below}

@@ -159,14 +159,16 @@ class Rights:
 
 
 WHO = "this listener is for clients that say who they are: log in, or come with a certificate"
+#: The owner of the broker, and what needs no permission.
+LOCAL = "local"
 #: Those who did not say who they are, where they have to.
 NOBODY = Principal("nobody")
 
 
 def everything() -> Rights:
     """For whoever needs no permission: commands of the owner, and tests of other things."""
-    principal = Principal("local")
-    return Rights(principal, [Rule("local", frozenset(ACTIONS), each) for each in EVERY_TOPIC])
+    principal = Principal(LOCAL)
+    return Rights(principal, [Rule(LOCAL, frozenset(ACTIONS), each) for each in EVERY_TOPIC])
 
 
 #: Patterns that match all topics there are.

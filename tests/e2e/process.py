@@ -62,6 +62,7 @@ class BrokerProcess:
         self._settings = {
             **{f"HEADWATER_LISTEN_{name.upper()}": "127.0.0.1:0" for name in LISTENERS},
             "HEADWATER_LISTEN_CONSOLE": "off",  # a process more, which few tests need
+            "HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "true",  # so that pyarrow's own client will do
             **settings,
         }
         self._process: subprocess.Popen[str] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
+from headwater.identity.book import AccessBook
 from tests.e2e.process import PATIENCE, BrokerProcess, eventually
 from tests.flight.client import rows
 from tests.tls.certificates import Authority, Signed
@@ -25,6 +26,7 @@ def secure_client(port: int, authority: Authority, own: Signed | None = None) ->
 def test_certificates_of_clients(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.server()
+    AccessBook(tmp_path / "data").add_user("ann", "client")
     with BrokerProcess(
         tmp_path / "data",
         HEADWATER_LISTEN_FLIGHT="tls://127.0.0.1:0",

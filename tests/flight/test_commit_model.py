@@ -17,12 +17,15 @@ from headwater.flight.service import FlightService, FlightSettings
 from headwater.flight.stages import StagedRows, Stages
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Group, Run
+from headwater.rights import everything
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
 from tests.broker.model import BrokerModel, short
 from tests.flight.client import rows
 
 Rows = list[tuple[str, bytes]]
+
+RIGHTS = everything()
 
 
 class Crash(OSError):
@@ -93,6 +96,7 @@ class CommitModel(BrokerModel):
             settings=FlightSettings(host="127.0.0.1", port=0),
             report=lambda name, state: None,
             traffic=Traffic(),
+            admit=lambda token, certified, address: RIGHTS,
         )
         self.stages = CrashingStages(self.directory)
         self.flight._stages = self.flight._appender._stages = self.stages
@@ -119,7 +123,7 @@ class CommitModel(BrokerModel):
             self.staged += part
             self.parts[str(partition)] = "x"
             request = requests.Stage("q", self.batch, partition, "x")
-            self.wait(asyncio.to_thread(self.flight.stage, request, iter([rows(*part)])))
+            self.wait(asyncio.to_thread(self.flight.stage, request, RIGHTS, iter([rows(*part)])))
 
     @precondition(lambda self: self.staged is not None)
     @rule(place=st.sampled_from((*PLACES, "refused", "", "")))
@@ -129,7 +133,7 @@ class CommitModel(BrokerModel):
         self.stages.at = place
         request = requests.Commit("q", self.batch, self.parts)
         try:
-            self.wait(asyncio.to_thread(self.flight.commit, request))
+            self.wait(asyncio.to_thread(self.flight.commit, request, RIGHTS))
         except Crash:
             self.restart()
         except LogUnavailable:
@@ -148,7 +152,7 @@ class CommitModel(BrokerModel):
     def commit_again(self) -> None:
         """A repeat of a commit is answered, and nothing happens."""
         request = requests.Commit("q", self.batch, self.parts)
-        answer = self.wait(asyncio.to_thread(self.flight.commit, request))
+        answer = self.wait(asyncio.to_thread(self.flight.commit, request, RIGHTS))
         assert answer["repeated"]
 
     @rule()

@@ -248,7 +248,8 @@ def test_bad_rows_are_refused_by_their_position(
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", HEADWATER_FLIGHT_TOKEN="hush") as broker:
+    settings = {"HEADWATER_FLIGHT_TOKEN": "hush", "HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto"}
+    with BrokerProcess(tmp_path / "data", **settings) as broker:
         with pytest.raises(flight.FlightUnauthenticatedError, match="token"):
             Client(broker.ports["flight"]).act("log")
         with pytest.raises(flight.FlightUnauthenticatedError):

@@ -357,10 +357,11 @@ def test_a_stream_with_bad_rows(stand: Stand) -> None:
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", HEADWATER_FLIGHT_TOKEN="t") as running:
+    settings = {"HEADWATER_FLIGHT_TOKEN": "t", "HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto"}
+    with BrokerProcess(tmp_path / "data", **settings) as running:
         servers = f"127.0.0.1:{running.ports['flight']}"
         with pytest.raises(ConfigError, match="set the option token"):
-            FlightClient((servers,)).stage("q", 0, 0, "a", [rows(("a", b"1"))])
+            FlightClient((servers,), "wrong").stage("q", 0, 0, "a", [rows(("a", b"1"))])
         broker = FlightClient((servers,), "t")
         broker.stage("q", 0, 0, "a", [rows(("a", b"1"))])
         broker.commit("q", 0, {"0": "a"})

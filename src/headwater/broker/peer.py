@@ -31,7 +31,7 @@ from headwater.commands import (
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.log.engine import Receipt
-from headwater.rights import NOBODY, Rights
+from headwater.rights import LOCAL, NOBODY, Rights
 from headwater.slowing import LOG, LOGIN, RATE, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class Peer(BrokerPeer):
     def _durable_name(self, command: Subscribe) -> str | None:
         """What its position is remembered under. A name belongs to whoever uses it: two users may
         have the same one, and neither can take the other's place."""
-        if command.durable is None or self.rights.principal.kind in (ANONYMOUS, "local"):
+        if command.durable is None or self.rights.principal.kind in (ANONYMOUS, LOCAL):
             return command.durable
         return f"{self.rights.principal}/{command.durable}"
 

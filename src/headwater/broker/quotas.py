@@ -20,7 +20,7 @@ from headwater.actions import ANONYMOUS
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Engine
 from headwater.message import Run
-from headwater.rights import Principal, Rights
+from headwater.rights import LOCAL, Principal, Rights
 
 # A publisher may be faster than its rate for so long, if it was slower before.
 BURST_SECONDS = 1.0
@@ -166,7 +166,7 @@ class Accounts:
     def of(self, rights: Rights) -> Account | None:
         """None: whoever has these rights has no account."""
         who = rights.principal
-        if who.kind in (ANONYMOUS, "local", "nobody"):
+        if who.kind in (ANONYMOUS, LOCAL, "nobody"):
             return None
         account = self._accounts.get((who.kind, who.name))
         if account is None:

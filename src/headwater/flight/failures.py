@@ -16,8 +16,11 @@ from headwater.errors import Code, HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)
 
-#: The client may try again.
-_LATER = (Code.UNAVAILABLE, Code.NO_SPACE)
+_KINDS: dict[Code | None, Any] = {
+    Code.UNAVAILABLE: flight.FlightUnavailableError,  # the client may try again
+    Code.NO_SPACE: flight.FlightUnavailableError,
+    Code.NOT_PERMITTED: flight.FlightUnauthorizedError,
+}
 _MOST_QUOTED = 300
 
 
@@ -29,8 +32,8 @@ def told(what: str) -> Iterator[None]:
     except flight.FlightError:
         raise
     except HeadwaterError as error:
-        later = isinstance(error, Refusal) and error.code in _LATER
-        kind = flight.FlightUnavailableError if later else flight.FlightServerError
+        code = error.code if isinstance(error, Refusal) else None
+        kind = _KINDS.get(code, flight.FlightServerError)
         raise kind(str(error)) from None
     except pa.ArrowCancelled as error:  # the client went in the middle of its rows
         raise flight.FlightCancelledError(_first_line(error)) from None

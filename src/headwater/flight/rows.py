@@ -7,10 +7,12 @@ import pyarrow as pa
 
 from headwater import arrow_compute as pc
 from headwater import topics
+from headwater.actions import PUBLISH
 from headwater.errors import Code, Refusal
 from headwater.flight.requests import HEADERS, WRITE_SCHEMA
 from headwater.log.record import Cells
 from headwater.message import Headers, Run
+from headwater.rights import Rights
 
 PROTOCOL = "flight"
 RUN_BYTES = 512 * 1024
@@ -28,7 +30,11 @@ _TEXTS = frozenset((pa.string(), pa.large_string()))
 class Checker:
     """Refuses rows that cannot be messages, by their position."""
 
-    def __init__(self, message_bytes: int, topic_bytes: int, batch_bytes: int) -> None:
+    def __init__(
+        self, message_bytes: int, topic_bytes: int, batch_bytes: int, rights: Rights | None = None
+    ) -> None:
+        """Without rights, all topics are allowed."""
+        self._rights = rights
         self._message_bytes = message_bytes
         self._topic_bytes = topic_bytes
         # One message always fits into a record batch.
@@ -92,6 +98,8 @@ class Checker:
             topics.check(topic, self._topic_bytes)
         except Refusal as error:
             self._refuse(pc.index(column, topic), str(error))
+        if self._rights is not None and not self._rights.publish.may(topic):
+            raise self._rights.refusal(PUBLISH, topic)
         if len(self._known) < 100_000:
             self._known.add(topic)
 

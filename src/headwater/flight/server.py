@@ -1,6 +1,5 @@
 """Arrow Flight's side of the service: requests as Flight has them, errors as Flight tells them."""
 
-import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,10 +8,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from headwater.errors import HeadwaterError
-from headwater.flight import calls, requests
+from headwater.flight import calls, entrance, requests
 from headwater.flight.calls import Call
 from headwater.flight.failures import told, told_of_each
 from headwater.flight.requests import parse
+from headwater.rights import Rights
 from headwater.tls import TlsFiles
 
 if TYPE_CHECKING:
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Translates between Flight and the service."""
 
-    def __init__(
-        self, service: "FlightService", location: str, token: str | None, tls: Mapping[str, Any]
-    ) -> None:
-        middleware: dict[str, Any] = {"token": _Gate(token)} if token else {}
-        middleware[calls.NAME] = service.calls
+    def __init__(self, service: "FlightService", location: str, tls: Mapping[str, Any]) -> None:
+        middleware = {entrance.NAME: entrance.Tokens(), calls.NAME: service.calls}
         super().__init__(location, middleware=middleware, **tls)
+        self._entrance = service.entrance
         self._service = service
-        self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
+        self._actions: dict[str, tuple[type, Callable[[Any, Rights], dict[str, Any]]]] = {
             "log": (requests.Nothing, service.log),
             "offset_at": (requests.OffsetAt, service.offset_at),
             "topics": (requests.ListTopics, service.topics),
@@ -43,35 +41,40 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         call = Call.of(context)
         with told("a read"):
+            rights = self._entrance.rights_of(context)
             self._service.check_running()
             request = parse(requests.Read, ticket.ticket)
-            schema, batches = self._service.read(request, context.is_cancelled)
+            schema, batches = self._service.read(request, rights, context.is_cancelled)
         return flight.GeneratorStream(schema, told_of_each("a read", call.sent(batches)))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         call = Call.of(context)
         with told("a write"):
+            rights = self._entrance.rights_of(context)
             self._service.check_running()
             request = requests.parse_put(descriptor.command or b"")
             batches = call.received(reader)
             if isinstance(request, requests.Append):
-                result = self._service.append(request, batches)
+                result = self._service.append(request, rights, batches)
             else:
-                result = self._service.stage(request, batches)
+                result = self._service.stage(request, rights, batches)
             writer.write(pa.py_buffer(json.dumps(result).encode()))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         with told("an action"):
+            rights = self._entrance.rights_of(context)
             self._service.check_running()
             if action.type not in self._actions:
                 raise HeadwaterError(f"there is no action {action.type[:100]}")
             if len(action.body) > requests.MOST_BYTES:  # before it is copied
                 raise HeadwaterError(f"a request has at most {requests.MOST_BYTES} bytes")
             kind, act = self._actions[action.type]
-            result = act(parse(kind, action.body.to_pybytes()))
+            result = act(parse(kind, action.body.to_pybytes()), rights)
         yield flight.Result(json.dumps(result).encode())
 
     def list_actions(self, context: Any) -> list[Any]:
+        with told("a list of actions"):
+            self._entrance.rights_of(context)
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
 
     # What others ask every Flight server for. Without these, pyarrow answers with a traceback.
@@ -106,24 +109,3 @@ def server_tls(files: TlsFiles | None) -> dict[str, Any]:
     if files.client_ca is not None and files.required:
         given |= {"verify_client": True, "root_certificates": files.client_ca.read_bytes()}
     return given
-
-
-def certified(context: Any) -> str:
-    """The name in the client's certificate, or nothing. gRPC takes the first alternative name of
-    the subject for it, and the common name where there is none."""
-    name: bytes = context.peer_identity()
-    return name.decode(errors="replace")
-
-
-class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who has the token."""
-
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
-
-    def start_call(self, info: Any, headers: Any) -> None:
-        given = (headers.get("authorization") or [""])[0]
-        if not hmac.compare_digest(given.encode(errors="replace"), self._expected):
-            raise flight.FlightUnauthenticatedError(
-                "this broker wants a token: set the option `token`"
-            )

@@ -22,23 +22,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from headwater.actions import ANONYMOUS, HISTORY
 from headwater.broker.broker import Broker
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.flight import requests
 from headwater.flight.appending import READ_BYTES, BatchAppender
 from headwater.flight.calls import Calls
+from headwater.flight.entrance import Admit, Entrance
 from headwater.flight.patterns import TopicPattern
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
 from headwater.flight.rows import Checker
 from headwater.flight.server import FlightServer, server_tls
 from headwater.flight.stages import Stages, stage_of
+from headwater.local_tokens import ShownToken
+from headwater.rights import LOCAL, Rights
 from headwater.tls import TlsFiles
 from headwater.traffic import Traffic
 
@@ -56,7 +60,7 @@ RENEWAL_SECONDS = 5.0
 class FlightSettings:
     host: str = "127.0.0.1"
     port: int = 8815
-    token: str | None = None
+    token: str = ""
     tls: TlsFiles | None = None
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
@@ -83,11 +87,13 @@ class FlightService:
         settings: FlightSettings,
         report: Callable[[str, dict[str, Any]], None],
         traffic: Traffic,
+        admit: Admit,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._engine = broker.engine
         self._report = report
+        self.entrance = Entrance(settings.token, admit)
         self._traffic = traffic
         self._counting = threading.Lock()
         self._stages = Stages(data, settings.staged_bytes)
@@ -97,6 +103,7 @@ class FlightService:
         self._server: FlightServer | None = None
         self._tls: Mapping[str, Any] = {}
         self._renewing = threading.Lock()
+        self._shown: ShownToken | None = None
         self._retired: FlightServer | None = None  # its end is no failure
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -139,13 +146,14 @@ class FlightService:
             self._loop.create_task(self._clean()),
             self._loop.create_task(self._look_after()),
         ]
+        self._shown = ShownToken(settings.host, port, settings.token)
         return settings.host, port
 
     def _serve(self, port: int, tls: Mapping[str, Any]) -> int:
         settings = self._settings
         scheme = "grpc+tls" if settings.tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        server = FlightServer(self, f"{scheme}://{host}:{port}", settings.token, tls)
+        server = FlightServer(self, f"{scheme}://{host}:{port}", tls)
         self._server, self._tls = server, tls
         self._thread = threading.Thread(
             target=self._watch, args=(server,), name="flight", daemon=True
@@ -203,6 +211,8 @@ class FlightService:
     async def stop(self, seconds: float) -> bool:
         """Returns whether it has ended in that time: a reader that does not read holds it up."""
         self.refuse()
+        if self._shown is not None:
+            self._shown.withdraw()
         for task in self._tasks:
             task.cancel()
         if self._server is None:
@@ -246,15 +256,18 @@ class FlightService:
     # What the server's threads call
 
     def read(
-        self, request: requests.Read, is_cancelled: Callable[[], bool]
+        self, request: requests.Read, rights: Rights, is_cancelled: Callable[[], bool]
     ) -> tuple[Any, Iterator[Any]]:
-        """The schema, and record batches of that schema."""
+        """The schema, and record batches of that schema, of topics whose history may be read."""
+        for topic in request.topics or ():
+            if not rights.history.may(topic):
+                raise rights.refusal(HISTORY, topic)
         self._check_kept(request.start, request.end)
         if request.end > self._engine.watermark:
             raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
         names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
-        return schema, self._counted(_chunks(self._flat(request, schema, is_cancelled)))
+        return schema, self._counted(_chunks(self._flat(request, rights, schema, is_cancelled)))
 
     def _counted(self, chunks: Iterator[Any]) -> Iterator[Any]:
         for chunk in chunks:
@@ -277,9 +290,9 @@ class FlightService:
             )
 
     def _flat(
-        self, request: requests.Read, schema: Any, is_cancelled: Callable[[], bool]
+        self, request: requests.Read, rights: Rights, schema: Any, is_cancelled: Callable[[], bool]
     ) -> Iterator[Any]:
-        at, wanted = request.start, request.wanted()
+        at, wanted = request.start, _allowed(request.wanted(), rights)
         while at < request.end and not is_cancelled():
             self.check_running()  # it may be long until there is anything to send
             batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
@@ -291,15 +304,16 @@ class FlightService:
                     [batch.column(name) for name in schema.names], schema=schema
                 )
 
-    def log(self, request: requests.Nothing) -> dict[str, Any]:
+    def log(self, request: requests.Nothing, rights: Rights) -> dict[str, Any]:
         engine = self._engine
         return {"start": engine.start, "end": engine.watermark, "timestamp": engine.timestamp}
 
-    def offset_at(self, request: requests.OffsetAt) -> dict[str, Any]:
+    def offset_at(self, request: requests.OffsetAt, rights: Rights) -> dict[str, Any]:
         return {"offset": self._in_loop(self._engine.offset_at(request.timestamp))}
 
-    def topics(self, request: requests.ListTopics) -> dict[str, Any]:
-        matches = TopicPattern(request.pattern).matches if request.pattern else None
+    def topics(self, request: requests.ListTopics, rights: Rights) -> dict[str, Any]:
+        pattern = TopicPattern(request.pattern).matches if request.pattern else None
+        matches = _allowed(pattern, rights)
         limit = min(request.limit, requests.MOST_LISTED)
         with self._listing:
             self.check_running()
@@ -322,20 +336,26 @@ class FlightService:
             "more": len(names) > limit,
         }
 
-    def split(self, request: requests.Split) -> dict[str, Any]:
+    def split(self, request: requests.Split, rights: Rights) -> dict[str, Any]:
         ranges = self._engine.split(request.start, request.end, max(request.bytes, 1))
         return {"ranges": ranges}
 
-    def stage(self, request: requests.Stage, batches: Iterator[Any]) -> dict[str, Any]:
-        rows, size = self._stages.write(request, self._checked(batches), WRITE_SCHEMA)
+    def stage(
+        self, request: requests.Stage, rights: Rights, batches: Iterator[Any]
+    ) -> dict[str, Any]:
+        checked = self._checked(batches, rights)
+        rows, size = self._stages.write(_owned(request, rights), checked, WRITE_SCHEMA)
         return {"rows": rows, "bytes": size}
 
-    def append(self, request: requests.Append, batches: Iterator[Any]) -> dict[str, Any]:
+    def append(
+        self, request: requests.Append, rights: Rights, batches: Iterator[Any]
+    ) -> dict[str, Any]:
         stage, commit = stage_of(request)
-        self.stage(stage, batches)
-        return self.commit(commit)
+        self.stage(stage, rights, batches)
+        return self.commit(commit, rights)
 
-    def commit(self, request: requests.Commit) -> dict[str, Any]:
+    def commit(self, request: requests.Commit, rights: Rights) -> dict[str, Any]:
+        request = _owned(request, rights)
         with self._committing:
             self.check_running()
             done = self._stages.committed(request.query)
@@ -351,7 +371,8 @@ class FlightService:
             first, count = self._appender.append(intent, resumed)
             return {"first": first, "count": count, "repeated": False}
 
-    def abort(self, request: requests.Abort) -> dict[str, Any]:
+    def abort(self, request: requests.Abort, rights: Rights) -> dict[str, Any]:
+        request = _owned(request, rights)
         if not any(
             (each.query, each.batch) == (request.query, request.batch)
             for each in self._stages.intents()
@@ -359,11 +380,11 @@ class FlightService:
             self._stages.drop(request.query, request.batch)
         return {}
 
-    def committed(self, request: requests.CommittedBatch) -> dict[str, Any]:
-        done = self._stages.committed(request.query)
+    def committed(self, request: requests.CommittedBatch, rights: Rights) -> dict[str, Any]:
+        done = self._stages.committed(_owned(request, rights).query)
         return {"batch": None if done is None else done.batch}
 
-    def report(self, request: requests.SubmitReport) -> dict[str, Any]:
+    def report(self, request: requests.SubmitReport, rights: Rights) -> dict[str, Any]:
         self._report(request.pipeline, request.state)
         return {}
 
@@ -372,13 +393,33 @@ class FlightService:
             self._traffic.messages_in += messages
             self._traffic.bytes_in += size
 
-    def _checked(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _checked(self, batches: Iterator[Any], rights: Rights) -> Iterator[Any]:
         settings = self._settings
-        checker = Checker(settings.message_bytes, settings.topic_bytes, settings.record_batch_bytes)
+        checker = Checker(
+            settings.message_bytes, settings.topic_bytes, settings.record_batch_bytes, rights
+        )
         return chain.from_iterable(map(checker.check, batches))
 
     def _in_loop(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _allowed(wanted: Callable[[str], bool] | None, rights: Rights) -> Callable[[str], bool] | None:
+    """Of the wanted topics, those whose history may be read. None: all there are."""
+    may_read = rights.history.may
+    if rights.principal.kind == LOCAL:
+        return wanted
+    return may_read if wanted is None else lambda topic: wanted(topic) and may_read(topic)
+
+
+Q = TypeVar("Q", requests.Stage, requests.Commit, requests.Abort, requests.CommittedBatch)
+
+
+def _owned(request: Q, rights: Rights) -> Q:
+    """Queries have a name space for each user: nobody can take over another's."""
+    if rights.principal.kind in (LOCAL, ANONYMOUS):
+        return request
+    return replace(request, query=f"{rights.principal}/{request.query}")
 
 
 def _chunks(batches: Iterator[Any]) -> Iterator[Any]:

@@ -82,6 +82,7 @@ class Gatekeeper(Gate):
         self._proven: dict[str, tuple[str | None, bytes]] = {}
         self._nobody = Rights(NOBODY)
         self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
 
     # The gate
 
@@ -90,7 +91,7 @@ class Gatekeeper(Gate):
             user = self._users.get(certified)
             if user is None:
                 who = _printable(f"user:{certified}")
-                self._note(GateEvent(who, "", "certificate", "there is no such user"))
+                self.note(GateEvent(who, "", "certificate", "there is no such user"))
                 raise Refusal(
                     Code.NOT_PERMITTED, f'the certificate is for "{certified}", who is no user here'
                 )
@@ -204,6 +205,10 @@ class Gatekeeper(Gate):
         if right and user is not None and self._users.get(user.name) == user:
             return Principal("user", user.name, user.role)
         return Refusal(Code.NOT_PERMITTED, WRONG)
+
+    def note(self, login: GateEvent) -> None:
+        """The same, from any thread."""
+        self._loop.call_soon_threadsafe(self._note if login.error else self._record, login)
 
     def _note(self, login: GateEvent) -> None:
         """A failure: in the log of the broker, and on record."""

@@ -30,6 +30,7 @@ from headwater.identity.apps import FILE as APPS_FILE
 from headwater.identity.apps import Apps
 from headwater.identity.book import AccessBook
 from headwater.identity.gatekeeper import Gatekeeper
+from headwater.identity.tokens import TokenGate
 from headwater.log.embedded.engine import EmbeddedEngine
 from headwater.protocols.any_port import AnyPortSession
 from headwater.protocols.base import Service, Session, Terms
@@ -135,7 +136,7 @@ class Server:
         connections = Connections(bounds, broker.join, services, gate)
         engine.attach(connections.turn)
         reports = PipelineReports()
-        flight = _flight(config, broker, connections, reports)
+        flight = _flight(config, broker, connections, gate, reports)
         counters = [counter for each in services.values() for counter in each.counters()]
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), known, declare, gate.forget_app)
@@ -274,7 +275,11 @@ class Server:
 
 
 def _flight(
-    config: Config, broker: Broker, connections: Connections, reports: PipelineReports
+    config: Config,
+    broker: Broker,
+    connections: Connections,
+    gate: Gatekeeper,
+    reports: PipelineReports,
 ) -> FlightService | None:
     settings = wiring.flight_settings(config)
     if settings is None:
@@ -285,6 +290,7 @@ def _flight(
         settings=settings,
         report=reports.report,
         traffic=connections.traffic.setdefault("flight", Traffic()),
+        admit=TokenGate(gate, anonymous=doors.is_anonymous(config, "flight")).admit,
     )
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields
 
-from headwater import flight
+from headwater import flight, local_tokens
 from headwater.broker.quotas import Quotas
 from headwater.config import Config
 from headwater.console import settings as console
@@ -95,7 +95,7 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
     return flight.FlightSettings(
         host=address.host,
         port=address.port,
-        token=config.flight.token,
+        token=config.flight.token or local_tokens.kept_in(config.data),
         tls=tls_files(config, "flight"),
         message_bytes=config.limits.message_bytes,
         topic_bytes=config.limits.topic_bytes,

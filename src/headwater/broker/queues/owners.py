@@ -13,7 +13,7 @@ from headwater.broker.quotas import OverQuota
 from headwater.errors import Code, Refusal
 from headwater.log.engine import Notes
 from headwater.queue_spec import QueueSpec
-from headwater.rights import Rights
+from headwater.rights import LOCAL, Rights
 
 # Beside the states of queues; what begins with "$" is no queue.
 _PREFIX = "$owner/"
@@ -35,7 +35,7 @@ class QueueOwners:
         if not any(rights.queues.may_some(each) for each in spec.filters):
             raise rights.refusal(QUEUES, " ".join(each.text for each in spec.filters))
         owner = self.of(spec.name)
-        if owner and owner not in rights.principal.subjects and rights.principal.kind != "local":
+        if owner and owner not in rights.principal.subjects and rights.principal.kind != LOCAL:
             raise Refusal(Code.NOT_PERMITTED, f"the queue {spec.name} belongs to {owner}")
         if self._most is not None and not owner and self._notes.load_queue(spec.name) is None:
             maker = self._owner(spec, rights)
@@ -68,5 +68,5 @@ class QueueOwners:
         for each in spec.filters:
             grant = rights.queues.grant_for(each.text)
             if grant is not None:
-                return "" if grant.who in (ANONYMOUS, "local") else grant.who
+                return "" if grant.who in (ANONYMOUS, LOCAL) else grant.who
         return str(rights.principal)

@@ -1,6 +1,6 @@
 """`make hostile`: clients that do harm, and well-behaved ones beside them.
 
-    attacks.py    what hostile clients do
+    attacks.py    what hostile clients do, services.py those of the console and of Arrow Flight
     stage.py      a broker, one attack or several, and what the others see of it
     __main__.py   all of them, one after the other and then together
 

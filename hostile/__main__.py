@@ -46,9 +46,13 @@ def table(verdicts: list[HostileVerdict]) -> Table:
         "worst ms",
         "grew MiB",
         "left MiB",
+        "health ms",
     )
     for each in verdicts:
-        figures = (each.quiet_ms, each.p99_ms, each.worst_ms, each.growth_mib, each.left_mib)
+        figures = (
+            *(each.quiet_ms, each.p99_ms, each.worst_ms),
+            *(each.growth_mib, each.left_mib, each.health_ms),
+        )
         made.add_row(
             each.attack,
             f"{each.done:,}",

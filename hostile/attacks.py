@@ -12,6 +12,7 @@ from bench.crew import Stages
 from bench.wire import bmtp, bpsp, psmb
 from bench.wire.base import connect
 from bench.wire.websocket import upgrade
+from hostile import services
 
 Ports = dict[str, int]
 HOST = "127.0.0.1"
@@ -279,6 +280,8 @@ class Attack:
     job: Callable[..., Stages]
     numbers: tuple[int, ...]  # as it was found
     few: tuple[int, ...]  # for a short run
+    #: A listener that the broker has for this attack only.
+    listener: str | None = None
 
 
 ATTACKS: dict[str, Attack] = {
@@ -296,4 +299,9 @@ ATTACKS: dict[str, Attack] = {
     "two topics": Attack(two_topics, (300_000,), (40_000,)),
     "never reading": Attack(never_reading, (125, 1_000_000), (20, 50_000)),
     "history": Attack(history, (25,), (5,)),
+    "half requests": Attack(services.half_requests, (3_000,), (1_200,), "console"),
+    "slow bodies": Attack(services.slow_bodies, (3_000,), (1_200,), "console"),
+    "tiny splits": Attack(services.tiny_splits, (512, 20), (64, 2), "flight"),
+    "large append": Attack(services.large_append, (1_536,), (128,), "flight"),
+    "stalled reads": Attack(services.stalled_reads, (256, 150), (64, 10), "flight"),
 }

@@ -1,6 +1,7 @@
 """A broker, an attack or several, and what a well-behaved client sees of it."""
 
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ GROWTH_MIB = 256 + 256 + 128
 LEFT_MIB = 50
 SETTLE_SECONDS = 30.0
 WELL_BEHAVED = ("bpsp", "psmb")
+#: So often someone asks the console for its health, on a new connection each time; and so long 99
+#: of 100 answers may take.
+HEALTH_RATE = 20
+HEALTH_MS = 100.0
+NEVER = 3_600_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class HostileVerdict:
     worst_ms: float
     growth_mib: float
     left_mib: float
+    health_ms: float = 0.0  # of the console, if there was one; 99 of 100 answers
 
     @property
     def faults(self) -> list[str]:
@@ -47,6 +54,8 @@ class HostileVerdict:
             found.append(f"the broker grew by {self.growth_mib:.0f} MiB")
         if self.left_mib > LEFT_MIB:
             found.append(f"{self.left_mib:.0f} MiB were not given back")
+        if self.health_ms > HEALTH_MS:
+            found.append(f"/healthz took {self.health_ms:.0f} ms")
         return found
 
 
@@ -59,20 +68,25 @@ def perform(
     settle_seconds: float = SETTLE_SECONDS,
 ) -> HostileVerdict:
     """One attack, or several at the same time."""
-    with yard.server("headwater") as server, Crew() as crew:
+    listeners = {ATTACKS[each].listener for each in attacks} - {None}
+    settings = {f"listen.{each}": f"{HOST}:0" for each in listeners}
+    with yard.server("headwater", settings) as server, Crew() as crew:
         ports = server.ports
         quiet = _watch(crew, ports, QUIET_SECONDS)
         hostile = [_prepare(crew, ports, each, few=few) for each in attacks]
         server.reset_peak()
         before, began = server.memory(), time.monotonic()
-        watchers = [_watcher(crew, ports, wire, _length(attacks, few)) for wire in WELL_BEHAVED]
-        for worker in watchers:
+        seconds = _length(attacks, few)
+        watchers = [_watcher(crew, ports, wire, seconds) for wire in WELL_BEHAVED]
+        asking = [crew.start(health, ports["console"], seconds)] if "console" in ports else []
+        for worker in (*watchers, *asking):
             worker.wait(str)
             worker.go()
         for worker in hostile:
             worker.go()
         done = sum(worker.wait(int, LONGEST_ATTACK_SECONDS) for worker in hostile)
         taken = sorted(each for worker in watchers for each in _taken(worker))
+        answers = sorted(each for worker in asking for each in _taken(worker))
         growth = server.peak_memory() - before
         deadline = time.monotonic() + settle_seconds
         while server.memory() - before > LEFT_MIB * MIB and time.monotonic() < deadline:
@@ -87,6 +101,7 @@ def perform(
             worst_ms=taken[-1] / 1e6,
             growth_mib=growth / MIB,
             left_mib=(server.memory() - before) / MIB,
+            health_ms=percentile(answers, 0.99) / 1e6 if answers else 0.0,
         )
 
 
@@ -111,6 +126,32 @@ def _from_afar(job: Callable[..., Stages], ports: Ports, numbers: tuple[int, ...
 def _watcher(crew: Crew, ports: Ports, wire: str, seconds: float) -> Worker:
     aim = Aim(wire, (HOST, ports[wire]), f"well/behaved/{wire}", 128)
     return crew.start(probe, aim, RATE, seconds)
+
+
+def health(port: int, seconds: float) -> Stages:
+    """Ask the console for its health at a steady pace; an answer that is none takes for ever."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    while _ask(port, request) == NEVER:  # it is a process of its own, and may not be there yet
+        time.sleep(0.1)
+    yield "ready"
+    taken, started = list[int](), time.monotonic_ns()
+    for number in range(int(HEALTH_RATE * seconds)):
+        due = started + number * 1_000_000_000 // HEALTH_RATE
+        time.sleep(max(due - time.monotonic_ns(), 0) / 1e9)
+        taken.append(_ask(port, request))
+    return Looped(len(taken), started, time.monotonic_ns(), tuple(taken))
+
+
+def _ask(port: int, request: bytes) -> int:
+    """How many nanoseconds it took."""
+    began = time.monotonic_ns()
+    try:
+        with socket.create_connection((HOST, port), 5.0) as wire:
+            wire.sendall(request)
+            answered = wire.recv(4096).startswith(b"HTTP/1.1 200 ")
+    except OSError:
+        return NEVER
+    return time.monotonic_ns() - began if answered else NEVER
 
 
 def _watch(crew: Crew, ports: Ports, seconds: float) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.borrowed import PCRE2, PYSPARK, WEBSOCKETS, Dependency
+from headwater.borrowed import PCRE2, PYSPARK, UVICORN, WEBSOCKETS, Dependency
 from headwater.errors import HeadwaterError
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +66,9 @@ def test_a_package_that_is_not_installed_stays_an_import_error() -> None:
         import absent_package  # type: ignore[import-not-found] # noqa: F401
 
 
-@pytest.mark.parametrize("dependency", [PCRE2, PYSPARK, WEBSOCKETS], ids=lambda each: each.package)
+@pytest.mark.parametrize(
+    "dependency", [PCRE2, PYSPARK, UVICORN, WEBSOCKETS], ids=lambda each: each.package
+)
 def test_the_version_to_install_is_the_pinned_one(dependency: Dependency) -> None:
     pin = f"{dependency.package}=={dependency.version} "
     assert pin in (ROOT / "requirements" / "dev.lock").read_text()

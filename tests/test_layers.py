@@ -18,8 +18,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 PROTOCOLS = tuple(each.name for each in BUILT_IN)
 
 SMALL = {
-    *("borrowed", "commands", "declare", "errors", "filters", "message", "pcre", "queue_spec"),
-    *("shapes", "slowing", "timings", "topics", "traffic", "units"),
+    *("actions", "borrowed", "commands", "declare", "errors", "filters", "gate", "message", "pcre"),
+    *("queue_spec", "rights", "shapes", "slowing", "timings", "topics", "traffic", "units"),
 }
 
 #: What every room of the pipeline may import besides the rooms below it.
@@ -81,16 +81,20 @@ RULES: dict[str, set[str] | None] = {
     },
     "transport": SMALL | {"protocols", "sockets", "tls"},
     "control": {"errors"},
-    "identity": {"errors", "files", "sqlite", "units"},
+    "identity": {"actions", "commands", "errors", "files", "gate", "rights", "sqlite", "units"},
     "logging_setup": set(),
     "without": set(),
     "arrow_compute": set(),
-    "console": {"control", "errors", "logging_setup", "identity", "registry", "sockets", "tls"},
+    "console": {
+        *("actions", "borrowed", "control", "errors", "logging_setup", "identity", "registry"),
+        *("rights", "sockets", "tls"),
+    },
     "cli": None,
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite", "tls"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
+    | {"protocols.base", "sockets", "sqlite", "tls"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{
@@ -219,6 +223,7 @@ BORROWED: dict[str, set[str]] = {
     r"\b_jvm\b|_jsparkSession\b|\b_jsc\b|\b_gateway\b|_accumulatorServer|_active_spark_context": {
         "spark/jvm.py"
     },
+    r"\buvicorn\.protocols\b": {"console/connections.py"},
     r"\bpyspark\.sql\.utils\b": {"spark/jvm.py"},
     r"\bpyspark\.sql\.pandas\b": {"spark/arrow_schemas.py"},
     r"\bpyspark import daemon\b|transform_with_state_driver_worker": {"spark/daemon.py"},

@@ -4,6 +4,7 @@ Each such thing is used in one module only, which says what it takes and why the
 
     pcre.py                               patterns as PCRE means them          decision 21
     protocols/websocket/masking.py        masking in C                         decision 11
+    console/connections.py                states of HTTP connections           decision 39
     pipeline/definitions/spark_names.py   names of a project in Spark's readers   decision 22
     pipeline/definitions/declarative.py   what Spark's decorators register     decision 23
     pipeline/definitions/connect.py       a pipeline on a Spark Connect server decision 23
@@ -73,4 +74,5 @@ class Dependency:
 
 PCRE2 = Dependency("pcre2", "pcre2", "0.7.1")
 PYSPARK = Dependency("PySpark", "pyspark", "4.3.0")
+UVICORN = Dependency("uvicorn", "uvicorn", "0.54.0")
 WEBSOCKETS = Dependency("websockets", "websockets", "17.4")

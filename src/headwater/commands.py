@@ -10,8 +10,8 @@ before is durable. So a command carries its answer with it, as finished bytes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mypy_extensions import mypyc_attr
@@ -20,6 +20,7 @@ from headwater.errors import Refusal
 from headwater.filters import Filter
 from headwater.message import Batch, Run
 from headwater.queue_spec import QueueSpec
+from headwater.rights import Rights
 from headwater.traffic import Meter
 
 
@@ -107,11 +108,41 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class Password:
+    """The client says that it is a user, and gives the password."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The client says that it is an app; `proves` tells whether it knows the app's secret, and does
+    the same work if there is no such app."""
+
+    protocol: str
+    app: str
+    proves: Callable[[str], bool] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSecret:
+    """The client gives the secret of an app of its protocol, without saying which."""
+
+    protocol: str
+    secret: bytes = field(repr=False)
+
+
+#: How a client shows who it is.
+Claim = Password | Signature | SharedSecret
+
+
+@dataclass(frozen=True, slots=True)
 class Identify:
-    """The client says who it is."""
+    """The client says who it is, and may prove it."""
 
     name: str
-    password: str = ""
+    claim: Claim | None = None
     answer: bytes = b""
     request: Any = None
     sole: str = ""  # a name that only one open connection may have at a time
@@ -168,6 +199,8 @@ class Outlet(ABC):
 
     #: Counts what it publishes and gets.
     meter: Meter
+    #: Where the client is, as "host:port".
+    address: str
 
     @abstractmethod
     def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
@@ -225,6 +258,9 @@ class Outlet(ABC):
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerPeer(ABC):
     """The broker, as one connection sees it."""
+
+    #: What the client may do, as who it is now.
+    rights: Rights
 
     @property
     @abstractmethod

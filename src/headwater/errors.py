@@ -14,6 +14,7 @@ A codec turns Refusal and ProtocolViolation into its protocol's bytes, in one pl
 `Code` says what went wrong in words that every protocol can map to its own numbers.
 """
 
+from collections import Counter
 from enum import Enum
 
 
@@ -38,12 +39,17 @@ class ConfigError(HeadwaterError):
     """A key or value in the configuration is wrong."""
 
 
+#: How often a request was declined or a protocol broken in this process, by the reason.
+DECLINED: Counter[Code] = Counter()
+
+
 class Refusal(HeadwaterError):
     """A request was understood and declined. The connection stays open."""
 
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+        DECLINED[code] += 1
 
 
 class LogUnavailable(Refusal):
@@ -59,6 +65,7 @@ class ProtocolViolation(HeadwaterError):
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+        DECLINED[code] += 1
 
 
 class Disconnected(HeadwaterError):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headwater import pcre
+from headwater.actions import AUDIT
 from headwater.errors import Code, Refusal
 from headwater.shapes import shape_of
 
@@ -26,6 +27,9 @@ REST = "*"
 # In a binding the same signs mean other things.
 ONE_WORD = "*"
 ANY_WORDS = "#"
+
+#: Topics whose first level is one of these are the broker's own: no wildcard reaches them.
+RESERVED = frozenset((AUDIT, "$delayed"))
 
 _REGEX_SPECIAL = frozenset("\\^$.[|()?*+{")
 
@@ -151,13 +155,27 @@ class RegexFilter:
 Filter = LevelFilter | BindingFilter | RegexFilter
 
 
+def names_reserved(wanted: Filter, topic: str) -> bool:
+    """Whether a filter asks for what the broker itself writes, and does not only take it along."""
+    level = topic.partition("/")[0]
+    if isinstance(wanted, LevelFilter):
+        return wanted.levels[:1] == (level,)
+    if isinstance(wanted, RegexFilter):
+        return level in wanted.literal or f"\\{level}" in wanted.text
+    return wanted.words[:1] == (level,)
+
+
 def wanting(filters: Sequence[Filter]) -> Callable[[str], bool]:
     """Says whether any of the filters wants a topic; each topic is looked at once."""
     known: dict[str, bool] = {}
 
     def wanted(topic: str) -> bool:
         if topic not in known:
-            known[topic] = any(each.matches(topic) for each in filters)
+            reserved = topic.partition("/")[0] in RESERVED
+            known[topic] = any(
+                each.matches(topic) and (not reserved or names_reserved(each, topic))
+                for each in filters
+            )
         return known[topic]
 
     return wanted

@@ -12,6 +12,8 @@ LOG = "log"
 SUBSCRIPTIONS = "subscriptions"
 ANSWERS = "answers"
 MEMORY = "memory"
+LOGIN = "login"
+RATE = "rate"
 SHUTDOWN = "shutdown"
 
 #: All reasons, in the order in which they are shown, each with its meaning for a person.
@@ -21,6 +23,8 @@ REASONS = {
     SUBSCRIPTIONS: "it publishes much and reads little of what its subscriptions send it",
     ANSWERS: "it does not read the answers to what it sends",
     MEMORY: "all clients together have begun too many large messages",
+    RATE: "it publishes faster than it may",
+    LOGIN: "its password is being checked",
     SHUTDOWN: "the broker is shutting down",
 }
 

@@ -1,13 +1,16 @@
-"""What every listening socket of the broker has in common."""
+"""What every listening socket of the broker has in common, and the end of a connection."""
 
 import ipaddress
+import os
 import socket
+import stat
+from contextlib import suppress
 
 _PROBES = 3
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -32,3 +35,28 @@ def notice_dead_peers(listening: socket.socket, seconds: float) -> None:
     ):
         if (option := getattr(socket, name, None)) is not None:  # not every system has all of them
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def hang_up(host: str, port: int) -> bool:
+    """Close the connection of this process to that peer, whichever library has it; whether there
+    was one. Its owner sees the peer hang up."""
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # it is gone, or connected to nobody
+            # A copy: it stays the same connection, even if the number means another one by now.
+            copy = os.dup(int(name))
+            if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+                os.close(copy)
+            elif _hang_up(copy, host, port):
+                return True
+    return False
+
+
+def _hang_up(descriptor: int, host: str, port: int) -> bool:
+    with socket.socket(fileno=descriptor) as connection:
+        peer = connection.getpeername()
+        if not isinstance(peer, tuple) or peer[1] != port:
+            return False
+        if str(peer[0]).removeprefix("::ffff:") != host:
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
+    return True

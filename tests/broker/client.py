@@ -8,6 +8,7 @@ from headwater.commands import Acknowledge, Command, Consume, Outlet, Publish, S
 from headwater.errors import Refusal
 from headwater.message import EXACTLY_ONCE, Batch, Headers, Run
 from headwater.queue_spec import QueueSpec
+from headwater.rights import Rights
 from headwater.traffic import Meter
 
 KEY = ("queue", "")
@@ -16,7 +17,7 @@ KEY = ("queue", "")
 class Client(Outlet):
     """Takes what it is given, up to its window; acknowledges when it is told to."""
 
-    def __init__(self, broker: Broker, window: int = 1000) -> None:
+    def __init__(self, broker: Broker, window: int = 1000, rights: Rights | None = None) -> None:
         self.window = window
         self.held: dict[int, bytes] = {}
         #: All that was ever delivered: offset, payload, and whether it may be a repeat.
@@ -24,8 +25,10 @@ class Client(Outlet):
         self.answers: list[bytes] = []
         self.refused: list[Refusal] = []
         self.closed = False
+        self.paused: set[str] = set()
         self.meter = Meter()
-        self.peer = broker.join(self)
+        self.address = "192.0.2.1:5000"
+        self.peer = broker.join(self, rights)
 
     def consume(self, spec: QueueSpec, prefetch: int | None = None) -> None:
         self.peer.handle(Consume(KEY, spec, prefetch=prefetch))
@@ -84,9 +87,11 @@ class Client(Outlet):
     def refuse(self, command: Command, error: Refusal) -> None:
         self.refused.append(error)
 
-    def pause(self, why: str) -> None: ...
+    def pause(self, why: str) -> None:
+        self.paused.add(why)
 
-    def resume(self, why: str) -> None: ...
+    def resume(self, why: str) -> None:
+        self.paused.discard(why)
 
     def close(self, answer: bytes, reason: str) -> None:
         self.closed = True

@@ -33,14 +33,13 @@ class Asked:
         self.commands: list[str] = []
         self._apps = Apps(directory / FILE)
 
-    async def add(self, name: str) -> Any:
+    async def add(self, name: str, protocol: str, role: str) -> Any:
         self.commands.append("add")
-        return {"client_id": name, "client_secret": self._apps.add(name)}
+        return {"client_id": name, "client_secret": self._apps.add(name, protocol, role)}
 
     async def list(self) -> Any:
         self.commands.append("list")
-        apps = self._apps.list()
-        return [{"client_id": each.client_id, "created": each.created} for each in apps]
+        return [each.summary() for each in self._apps.list()]
 
     async def remove(self, name: str) -> None:
         self.commands.append("remove")
@@ -86,8 +85,8 @@ def test_an_app_is_made_listed_and_removed(asked: Asked | None) -> None:
     (stored,) = Apps(Path("data") / FILE).list()
     assert stored.client_secret == secret
     lines = output("list").splitlines()
-    assert lines[0].split() == ["client_id", "created"]
-    assert lines[1].startswith("shop       20")
+    assert lines[0].split() == ["client_id", "protocol", "role", "created"]
+    assert lines[1].startswith("shop       prism     app   20")
     assert secret not in "\n".join(lines)
     assert output("remove", "shop") == "removed shop\n"
     assert output("list") == "There are no apps; 'headwater app add NAME' creates one.\n"
@@ -97,9 +96,9 @@ def test_an_app_is_made_listed_and_removed(asked: Asked | None) -> None:
 
 def test_json(asked: Asked | None) -> None:
     made = json.loads(output("add", "shop", "--json"))
-    assert list(made) == ["client_id", "client_secret"]
+    assert list(made) == ["client_id", "client_secret", "protocol", "role"]
     (listed,) = json.loads(output("list", "--json"))
-    assert list(listed) == ["client_id", "created"]
+    assert list(listed) == ["client_id", "created", "protocol", "role"]
     assert made["client_secret"] not in output("list", "--json")
     assert json.loads(output("remove", "shop", "--json")) == {"removed": "shop"}
     assert json.loads(output("list", "--json")) == []

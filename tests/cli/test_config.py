@@ -45,7 +45,7 @@ def test_defaults_as_text() -> None:
     assert lines[0] == "configuration file: none"
     assert lines[1].split() == ["key", "value", "from"]
     assert [line.split()[0] for line in lines[2:]] == list(SETTINGS)
-    assert "log.sync                    always          default" in lines
+    assert ["log.sync", "always", "default"] in [line.split() for line in lines]
     widest = max(map(len, SETTINGS))
     assert all(line[widest : widest + 2] == "  " != line[widest + 2] for line in lines[1:])
 
@@ -93,7 +93,9 @@ def test_json() -> None:
 
 def test_toml_without_configuration_is_all_comments() -> None:
     text = run("--toml").stdout
-    assert tomllib.loads(text) == {table: {} for table in TABLES}
+    found = tomllib.loads(text)
+    assert not any(found.pop("listener").values())
+    assert found == {table: {} for table in TABLES if table != "listener"}
     for setting in SETTINGS.values():
         assert f"# {setting.meaning}\n" in text
 

@@ -12,11 +12,13 @@ import websockets
 from headwater.broker.broker import Broker
 from headwater.client import Client, CrystalClient, Message, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
+from headwater.gate import KnownApp
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.crystal import codec as crystal
 from headwater.protocols.crystal import crystal_pb2 as pb
 from headwater.transport import connection as transport
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.client.gate import gate_of
 from tests.e2e.process import PATIENCE
 
 SECRET = "a secret for tests"
@@ -38,9 +40,10 @@ class Running:
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
     engine = await EmbeddedEngine.open(data, LogSettings())
-    broker = Broker(engine)
-    connections = Connections(Bounds(), broker.join)
-    service = crystal.CrystalService(crystal.CrystalSettings(SECRET))
+    apps: dict[str, KnownApp] = {}
+    broker = Broker(engine, gate=gate_of(data, apps))
+    connections = Connections(Bounds(), broker.join, gate=broker.gate)
+    service = crystal.CrystalService(crystal.CrystalSettings(SECRET), apps)
     listener = Listener(crystal.NAME, service.session, connections)
     try:
         _, port = await listener.bind("127.0.0.1", 0)

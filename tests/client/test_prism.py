@@ -10,9 +10,11 @@ import pytest
 from headwater.broker.broker import Broker
 from headwater.client import Client, Message, PrismClient, connect
 from headwater.errors import Code, Disconnected, HeadwaterError, Refusal
+from headwater.gate import KnownApp
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.protocols.prism import codec as prism
 from headwater.transport.tcp import Bounds, Connections, Listener
+from tests.client.gate import gate_of
 from tests.e2e.process import PATIENCE
 
 SECRET = "a secret for tests"
@@ -37,9 +39,10 @@ class Running:
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[Running]:
     engine = await EmbeddedEngine.open(data, LogSettings())
-    broker = Broker(engine)
-    connections = Connections(Bounds(), broker.join)
-    service = prism.PrismService(prism.PrismSettings(queues=(BOUND,)), {"shop": SECRET})
+    apps: dict[str, KnownApp] = {"shop": KnownApp(prism.NAME, SECRET)}
+    broker = Broker(engine, gate=gate_of(data, apps))
+    connections = Connections(Bounds(), broker.join, gate=broker.gate)
+    service = prism.PrismService(prism.PrismSettings(queues=(BOUND,)), apps)
     listener = Listener(prism.NAME, service.session, connections)
     try:
         _, port = await listener.bind("127.0.0.1", 0)

@@ -35,7 +35,7 @@ def test_metrics(broker: BrokerProcess, client: httpx.Client) -> None:
     syncs = found["headwater_log_sync_seconds"].samples
     assert any(sample.labels.get("le") == "+Inf" and sample.value > 0 for sample in syncs)
     labels = {name for each in found.values() for sample in each.samples for name in sample.labels}
-    assert labels <= {"protocol", "topic", "queue", "reason", "le", "version"}, (
+    assert labels <= {"protocol", "topic", "queue", "reason", "le", "version", "limit", "code"}, (
         "no label for each client"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from headwater.control.protocol import MOST_CONNECTIONS, UNFINISHED_SECONDS
 from headwater.control.server import Control, Handler
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -14,10 +15,15 @@ PATIENCE = 60.0
 
 @contextmanager
 def serving(
-    directory: Path, handlers: Mapping[str, Handler], loop_factory: LoopFactory | None = None
+    directory: Path,
+    handlers: Mapping[str, Handler],
+    loop_factory: LoopFactory | None = None,
+    *,
+    connections: int = MOST_CONNECTIONS,
+    unfinished_seconds: float = UNFINISHED_SECONDS,
 ) -> Iterator[Control]:
     directory.mkdir(parents=True, exist_ok=True)
-    control = Control(handlers)
+    control = Control(handlers, connections=connections, unfinished_seconds=unfinished_seconds)
     ready, failure = threading.Event(), list[BaseException]()
     loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 

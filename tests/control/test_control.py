@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,67 @@ def test_progress_that_nobody_reads_is_not_kept(tmp_path: Path) -> None:
         with wire.makefile("rb") as file:
             lines = [json.loads(line) for line in iter(file.readline, b'{"result":"counted"}\n')]
     assert 0 < len(lines) < 50_000
+
+
+# Bounds
+
+
+def test_a_request_that_has_begun_has_to_end(tmp_path: Path, loop_factory: LoopFactory) -> None:
+    with (
+        serving(tmp_path, HANDLERS, loop_factory, unfinished_seconds=0.3),
+        connect(tmp_path) as silent,
+        connect(tmp_path) as half,
+    ):
+        half.sendall(b'{"do":')
+        assert _rest_of(half) == b""
+        silent.sendall(b'{"do":"add","with":{"a":1}}\n')  # who has not begun may take long
+        assert json.loads(silent.recv(1000)) == {"result": 2}
+
+
+def test_an_answer_has_to_be_read(tmp_path: Path, loop_factory: LoopFactory) -> None:
+    async def much() -> str:
+        return "x" * (8 << 20)
+
+    handlers = {**HANDLERS, "much": much}
+    with (
+        serving(tmp_path, handlers, loop_factory, unfinished_seconds=0.3, connections=1),
+        connect(tmp_path) as wire,
+    ):
+        wire.sendall(b'{"do":"much"}\n')
+        _wait_for_room(tmp_path)
+        assert len(_rest_of(wire)) < 8 << 20
+
+
+def test_there_are_so_many_connections(tmp_path: Path, loop_factory: LoopFactory) -> None:
+    with serving(tmp_path, HANDLERS, loop_factory, connections=3):
+        wires = [connect(tmp_path) for _ in range(3)]
+        for wire in wires:
+            wire.sendall(b'{"do":"add","with":{"a":1}}\n')
+            assert json.loads(wire.recv(1000)) == {"result": 2}
+        with pytest.raises(HeadwaterError, match="the broker has 3 control connections already"):
+            call(tmp_path, "add", a=1)
+        for wire in wires:
+            wire.close()
+        _wait_for_room(tmp_path)
+
+
+def _rest_of(wire: socket.socket) -> bytes:
+    """All that comes until it is closed, in whatever way."""
+    got = b""
+    with suppress(ConnectionError):
+        while data := wire.recv(1 << 20):
+            got += data
+    return got
+
+
+def _wait_for_room(directory: Path) -> None:
+    """Until a call is not turned away."""
+    while True:
+        try:
+            assert call(directory, "add", a=1) == 2
+            return
+        except HeadwaterError as error:
+            assert "control connections already" in str(error)
 
 
 # The file

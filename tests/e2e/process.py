@@ -56,6 +56,8 @@ class BrokerProcess:
             file.write_text(toml)
             settings["HEADWATER_CONFIG"] = str(file)
         self.ports: dict[str, int] = {}
+        #: Whom each listener is open to, as it says.
+        self.table: dict[str, str] = {}
         self.errors: list[str] = []
         self._settings = {
             **{f"HEADWATER_LISTEN_{name.upper()}": "127.0.0.1:0" for name in LISTENERS},
@@ -96,8 +98,9 @@ class BrokerProcess:
             if line.strip() == "ready":
                 _close_all(self._kept)
                 return self
-            name, _, address = line.strip().partition(" on ")
-            self.ports[name] = int(address.rpartition(":")[2])
+            name, _, rest = line.strip().partition(" on ")
+            self.ports[name] = int(rest.split()[0].rpartition(":")[2])
+            self.table[name] = rest.partition(" open to ")[2]
         raise RuntimeError(f"the broker did not start: {self.finish()} {self.log}")
 
     def _read_errors(self, process: subprocess.Popen[str]) -> None:

@@ -2,7 +2,7 @@
 committed is in the log once, whole and in order."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from headwater.broker.broker import Broker
 from headwater.errors import LogUnavailable
 from headwater.flight import requests
 from headwater.flight.service import FlightService, FlightSettings
-from headwater.flight.stages import Stages
+from headwater.flight.stages import StagedRows, Stages
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Group, Run
 from headwater.traffic import Traffic
@@ -45,7 +45,7 @@ class CrashingStages(Stages):
         super().finish(intent, first, count)
         self._reach("behind the end")
 
-    def rows(self, files: tuple[Path, ...]) -> Iterator[Any]:
+    def rows(self, files: tuple[Path, ...]) -> StagedRows:
         self._reach("while staged rows are read")
         return super().rows(files)
 
@@ -94,7 +94,8 @@ class CommitModel(BrokerModel):
             report=lambda name, state: None,
             traffic=Traffic(),
         )
-        self.stages = self.flight._stages = CrashingStages(self.directory)
+        self.stages = CrashingStages(self.directory)
+        self.flight._stages = self.flight._appender._stages = self.stages
         await self.flight.recover()
         await self.broker.recall()
 

@@ -56,6 +56,23 @@ def test_finishing_forgets_the_intent_and_removes_the_files(tmp_path: Path) -> N
     assert left == ["3"]  # batch 1 was given up when batch 2 came
 
 
+def test_a_large_file_stays_mapped_while_someone_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.flight.stages.LARGE_BYTES", 0)
+    stages = Stages(tmp_path)
+    stage(stages, 1, b"x" * 100_000, b"y" * 100_000)
+    intent, _ = stages.begin(Commit("q", 1, {"0": "x"}), 0)
+    found = stages.rows(intent.files)
+    (batch,) = found
+    stages.finish(intent, 0, 2)  # which removes the file
+    found.let_go()
+    assert batch.column(1)[1].as_py() == b"y" * 100_000
+    assert not found.close()
+    del batch
+    assert found.close()
+
+
 def test_a_part_that_was_not_staged_is_named(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stage(stages, 1, b"0")

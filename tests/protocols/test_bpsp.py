@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.commands import Identify, Publish, Respond, Subscribe, Unsubscribe
+from headwater.commands import Identify, Password, Publish, Respond, Subscribe, Unsubscribe
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.message import Batch, Headers, Run
 from headwater.protocols.base import Answered, Delivered, Ended, Ready, Terms
@@ -102,7 +102,8 @@ def test_what_a_client_asks_for_arrives(
     assert isinstance(connect, Identify)
     assert isinstance(subscribe, Subscribe)
     assert isinstance(unsubscribe, Unsubscribe)
-    assert (connect.name, connect.password) == ((user, password) if user else (PEER, ""))
+    given = connect.claim.password if isinstance(connect.claim, Password) else ""
+    assert (connect.name, given) == ((user, password) if user else (PEER, ""))
     assert subscribe.key == unsubscribe.key == (topic, tag)
     answers = connect.answer + subscribe.answer + unsubscribe.answer
     assert events(client, pieces(answers, cut)) == [Answered()] * 3

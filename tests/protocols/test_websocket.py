@@ -14,7 +14,7 @@ from websockets.protocol import Protocol, State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from headwater.commands import Close, Command, Respond
+from headwater.commands import Close, Command, Identify, Respond
 from headwater.errors import Code, Refusal
 from headwater.protocols.base import Answered, Delivered, Ended, Event, Pinged, Ready, Terms
 from headwater.protocols.websocket import (
@@ -477,10 +477,10 @@ def test_any_request_is_survived(data: bytes) -> None:
 class Echo(WebSocketSession):
     """Says what it heard."""
 
-    def admit(self, request: Request) -> Iterator[Command]:
+    def admit(self, request: Request) -> Identify | None:
         if request.path == "/closed":
             raise HttpRefusal(404, "not_found", "nothing here")
-        yield Respond(b"<admitted>")
+        return Identify("echo")
 
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
         for message in messages:
@@ -503,7 +503,7 @@ def answers(session: WebSocketSession, stream: Iterable[bytes]) -> tuple[bytes, 
     answer, closed = b"", False
     for command in chain.from_iterable(map(session.receive, stream)):
         assert not closed, f"a command after the end: {command}"
-        assert isinstance(command, Respond | Close)
+        assert isinstance(command, Identify | Respond | Close)
         answer += command.answer
         closed = isinstance(command, Close)
     return answer, closed
@@ -527,7 +527,7 @@ def test_a_conversation(cut: list[int]) -> None:
     )
     session = Echo(Terms(PEER))
     answer, closed = answers(session, pieces(sent, cut))
-    assert answer == SWITCHING + b"<admitted><one>\x8a\x01?<two>\x88\x05\x03\xe8bye"
+    assert answer == SWITCHING + b"<one>\x8a\x01?<two>\x88\x05\x03\xe8bye"
     assert closed
     assert session.established
     assert not list(session.receive(text(b"after the end")))
@@ -558,11 +558,11 @@ def test_the_codec_can_end_the_connection() -> None:
 def test_a_message_that_is_too_large() -> None:
     stream = [REQUEST, text(b"x" * 11) + text(b"one")]
     answer, closed = answers(Echo(Terms(PEER), 10), stream)
-    assert answer.startswith(SWITCHING + b"<admitted>\x88")
+    assert answer.startswith(SWITCHING + b"\x88")
     assert b"\x03\xf1" in answer
     assert closed
     answer, closed = answers(Skipping(Terms(PEER, message_bytes=10)), stream)
-    assert answer == SWITCHING + b"<admitted><too large><one>"
+    assert answer == SWITCHING + b"<too large><one>"
     assert not closed
 
 

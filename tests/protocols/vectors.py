@@ -47,7 +47,7 @@ frame while the connection is open, garbage once it is closed. The outcome must 
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -61,13 +61,18 @@ from headwater.commands import (
     Confirm,
     Consume,
     Identify,
+    Password,
     Publish,
     Respond,
+    SharedSecret,
+    Signature,
     Subscribe,
     Unsubscribe,
 )
 from headwater.errors import Code, Refusal
 from headwater.filters import RegexFilter
+from headwater.gate import KnownApp
+from headwater.identity.gatekeeper import app_that
 from headwater.message import Batch, Headers, Run
 from headwater.protocols.base import (
     Answered,
@@ -362,7 +367,8 @@ def told(command: Command) -> bytes:
     if isinstance(command, Unsubscribe):
         return f"unsubscribe {_key(command.key)}".encode()
     if isinstance(command, Identify):
-        password = f" with password {command.password}" if command.password else ""
+        claim = command.claim
+        password = f" with password {claim.password}" if isinstance(claim, Password) else ""
         sole = f" as {command.sole}" if command.sole else ""
         return f"identify {command.name}{sole}{password}".encode()
     if isinstance(command, Consume):
@@ -405,19 +411,33 @@ def _with(headers: Headers) -> bytes:
 # The broker's side
 
 
-def service_of(protocol: str, settings: dict[str, Any]) -> Service:
-    """A protocol as a broker serves it. The `apps` among its settings may be secrets by name."""
-    settings = dict(settings)
-    apps = settings.pop("apps", {})
+def service_of(
+    protocol: str, settings: dict[str, Any], apps: dict[str, KnownApp] | None = None
+) -> Service:
+    """A protocol as a broker serves it. The `apps` among its settings may be secrets by name; they
+    are put into those that the gate knows."""
+    settings, apps = dict(settings), {} if apps is None else apps
+    secrets = settings.pop("apps", {})
+    apps.update({name: KnownApp(protocol, secret) for name, secret in dict(secrets).items()})
     entry = REGISTRY[protocol]
-    return entry.serve(entry.settings(**settings), dict(apps))
+    return entry.serve(entry.settings(**settings), apps)
+
+
+def false_claim(command: Command, apps: Mapping[str, KnownApp]) -> Refusal | None:
+    """Why a client is not the app that it says it is, if so."""
+    if isinstance(command, Identify) and isinstance(command.claim, Signature | SharedSecret):
+        found = app_that(command.claim, apps)
+        return found if isinstance(found, Refusal) else None
+    return None
 
 
 class Conversation:
-    """One connection with a broker that agrees to everything, unless a step says otherwise."""
+    """One connection with a broker that agrees to everything, unless a step says otherwise, or
+    someone claims to be an app without its secret."""
 
     def __init__(self, protocol: str, terms: Terms, settings: dict[str, Any]) -> None:
-        self.session = service_of(protocol, settings).session(terms)
+        self._apps: dict[str, KnownApp] = {}
+        self.session = service_of(protocol, settings, self._apps).session(terms)
         self.closed = False
         self._answer = bytearray()
         self._commands: list[Command] = []
@@ -473,6 +493,9 @@ class Conversation:
     def _handle(self, command: Command) -> None:
         if isinstance(command, Respond | Close):
             self._react(command)
+            return
+        if (error := false_claim(command, self._apps)) is not None:
+            self._react(self.session.refuse(command, error))
             return
         self._commands.append(command)
         if isinstance(command, Confirm | Acknowledge):

@@ -6,6 +6,7 @@ import pytest
 
 from headwater import config, units
 from headwater.errors import ConfigError
+from headwater.gate import KnownApp
 from headwater.protocols.base import Terms
 from headwater.protocols.prism import codec as prism
 from headwater.registry import REGISTRY
@@ -43,10 +44,13 @@ prefetch = 14
 secret_key = "hush"
 """,
     )
-    apps: dict[str, str] = {}
+    apps: dict[str, KnownApp] = {}
     services = wiring.services(chosen, apps)
     assert list(services) == list(REGISTRY)
-    assert apps == {"shop": "a secret, long enough"}
+    assert apps == {
+        "shop": KnownApp("prism", "a secret, long enough"),
+        "crystal": KnownApp("crystal", "hush"),
+    }
     assert wiring.repeat_seconds(services) == 9
     assert not any(service.off for service in services.values())
     (queue,) = services["prism"].queues()

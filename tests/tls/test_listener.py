@@ -37,7 +37,7 @@ class Stand:
         self.joined: list[Connection] = []
         self.port = 0
 
-    def _join(self, connection: Connection) -> Any:
+    def _join(self, connection: Connection, rights: object) -> Any:
         self.joined.append(connection)
         return IdlePeer()
 

@@ -14,7 +14,7 @@ def test_accepted_connections_have_the_limit() -> None:
     async def check() -> None:
         arrived: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
 
-        def join(connection: Any) -> Any:
+        def join(connection: Any, rights: object) -> Any:
             arrived.set_result(connection.transport.get_extra_info("socket"))
             return IdlePeer()
 

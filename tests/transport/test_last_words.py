@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.protocols.bpsp import codec as bpsp
+from headwater.rights import Rights
 from headwater.server.loop import loop_factory
 from headwater.transport import connection
 from headwater.transport.tcp import Bounds, Connections, Listener
@@ -22,7 +23,7 @@ REQUEST = bpsp.frame(bpsp.CONNECT)
 async def full_listener(turned_away: int = 10) -> AsyncIterator[int]:
     """The port of a listener that turns everyone away but the one who is there."""
 
-    def join(_: object) -> Any:
+    def join(_: object, rights: Rights) -> Any:
         return IdlePeer()
 
     connections = Connections(Bounds(connections=1, turned_away=turned_away), join)

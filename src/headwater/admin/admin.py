@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headwater.admin.access import AccessHandlers
 from headwater.admin.apps import AppHandlers
+from headwater.admin.audit import ACCESS, CLIENT, EXPORT, QUEUE, AuditTrail
 from headwater.admin.connections import ConnectionHandlers
 from headwater.admin.loop import LoopWatch
 from headwater.admin.messages import MessageHandlers
@@ -25,6 +27,17 @@ from headwater.transport.tcp import Connections
 
 logger = logging.getLogger(__name__)
 
+#: What goes into the audit trail, by kind, besides changes of users and rules.
+RECORDED = {
+    "app.add": ACCESS,
+    "app.remove": ACCESS,
+    "queue.redrive": QUEUE,
+    "queue.purge": QUEUE,
+    "connections.close": CLIENT,
+    "messages.repeat": QUEUE,
+    "log.exported": EXPORT,
+}
+
 
 class Admin:
     """All that an operator can ask of a running broker.
@@ -42,9 +55,12 @@ class Admin:
         queue_spec: Callable[[str], QueueSpec | None],
         counters: Sequence[ServiceCounter],
         apps: AppHandlers,
+        access: AccessHandlers,
+        audit: AuditTrail,
         reports: PipelineReports,
         keyrings: Sequence[Keyring] = (),
     ) -> None:
+        self._audit = audit
         self._taps = Taps(broker)
         self._sampler = RateSampler(connections.traffic, connections.sample)
         self._loop_watch = LoopWatch(broker, connections)
@@ -53,6 +69,8 @@ class Admin:
         self._looking: asyncio.Task[None] | None = None
         self._groups = (
             apps,
+            access,
+            audit,
             ConnectionHandlers(connections),
             topics,
             queues,
@@ -73,6 +91,7 @@ class Admin:
                 retention=_retention(config),
                 data=config.data,
                 counters=counters,
+                access=access.figures,
                 keyrings=keyrings,
             ),
             PipelineHandlers(reports),
@@ -82,7 +101,10 @@ class Admin:
 
     def handlers(self) -> dict[str, Handler]:
         """All commands, by name."""
-        return {name: each for group in self._groups for name, each in group.handlers().items()}
+        found = {name: each for group in self._groups for name, each in group.handlers().items()}
+        for name, kind in RECORDED.items():
+            found[name] = self._audit.recorded(kind, name, found[name])
+        return found
 
     def look_over(self) -> None:
         """Say in the log, as soon as it is found out, what an operator may have got wrong."""

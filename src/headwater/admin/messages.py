@@ -245,8 +245,10 @@ class MessageHandlers:
 def _filter(kind: str, text: str) -> Filter:
     if kind == "pattern":
         return RegexFilter.parse(text)
+    if kind == "levels":
+        return LevelFilter.parse(text)
     if kind != "topic":
-        raise Refusal(Code.MALFORMED, 'kind is "topic" or "pattern"')
+        raise Refusal(Code.MALFORMED, 'kind is "topic", "levels" or "pattern"')
     return LevelFilter.exact(text)
 
 

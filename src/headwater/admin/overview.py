@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class OverviewHandlers:
         retention: Mapping[str, Any],
         data: Path,
         counters: Sequence[ServiceCounter],
+        access: Callable[[], dict[str, Any]],
         keyrings: Sequence[Keyring] = (),
     ) -> None:
         self._broker = broker
@@ -49,6 +50,7 @@ class OverviewHandlers:
         self._taps = taps
         self._retention = retention
         self._counters = counters
+        self._access = access
         self._keyrings = keyrings
         self._alerts = Alerts(
             broker=broker,
@@ -124,6 +126,7 @@ class OverviewHandlers:
             "delayed": len(self._broker.delays),
             "taps": len(self._taps),
             **self._alerts.figures(),
+            "access": self._access(),
             "handshakes": self._connections.handshakes,
             "certificates": [
                 {"listener": each.name, "expires": each.expires} for each in self._keyrings

@@ -23,17 +23,21 @@ from headwater.broker.peer import Peer
 from headwater.broker.queues.backlog import Backlogs
 from headwater.broker.queues.consumer import Consumer
 from headwater.broker.queues.dead import DeadLetters
+from headwater.broker.queues.owners import QueueOwners
 from headwater.broker.queues.queue import Queue
 from headwater.broker.queues.unused import UnusedQueues
+from headwater.broker.quotas import Accounts, Quotas
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
 from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
-from headwater.filters import Filter
+from headwater.filters import Filter, RegexFilter
+from headwater.gate import Gate, OpenGate
 from headwater.log.engine import Engine, Receipt
 from headwater.message import Batch, Group, Run
 from headwater.queue_spec import QueueSpec
+from headwater.rights import Rights, everything
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +60,15 @@ class Broker:
         self,
         engine: Engine,
         *,
-        subscriptions: int = 100_000,
+        quotas: Quotas | None = None,
         client_queues: int = 100_000,
         repeat_seconds: float = REPEAT_SECONDS,
+        gate: Gate | None = None,
     ) -> None:
         self.engine = engine
-        #: How many subscriptions a connection may have.
-        self.most_subscriptions = subscriptions
+        #: Knows who clients are.
+        self.gate = gate or OpenGate()
+        self.accounts = Accounts(quotas or Quotas(), engine)
         self.chores = Chores()
         self.matcher = Matcher()
         self.router: Router[Cursor] = Router(self.chores, self.matcher)
@@ -75,6 +81,7 @@ class Broker:
         self.delays = Delays(self)
         self._backlogs = Backlogs(self)
         self.unused = UnusedQueues(self, client_queues)
+        self.owners = QueueOwners(engine.notes, self.accounts.quotas.queues_per_user)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
@@ -118,11 +125,15 @@ class Broker:
         self.close()
         await self.matcher.close()
 
-    def join(self, outlet: Outlet) -> Peer:
-        """A connection arrives."""
-        return Peer(self, outlet)
+    def join(self, outlet: Outlet, rights: Rights | None = None) -> Peer:
+        """A connection arrives. Without rights, it may do everything."""
+        return Peer(self, outlet, rights or everything())
 
-    def publish(self, run: Run, receipt: Receipt, exclude: Subscriber | None) -> Batch:
+    def access_changed(self) -> None:
+        """Rights are others now: who gets a topic has to be found anew."""
+        self.router.forget_all()
+
+    def publish(self, run: Run, receipt: Receipt | None, exclude: Subscriber | None) -> Batch:
         if run.headers or run.topic == DELAYED:
             run = self.delays.put_off(run)
         batch = self.engine.append(run, receipt)
@@ -237,17 +248,20 @@ class Broker:
         if (queue := self.queues.pop(name, None)) is not None:
             queue.close()
         self.engine.notes.delete_queue(name)
+        self.owners.forget(name)
 
     def look_at(self, spec: QueueSpec) -> Queue:
         """The queue of that name as it is, or was when the broker stopped. Nothing changes by it:
         `spec` is not that of the queue, unless a consumer comes with the same."""
         return self.queues.get(spec.name) or Queue(self, spec, self.dead.bury)
 
-    def consume(self, command: Consume, outlet: Outlet) -> tuple[Queue, Consumer]:
+    def consume(self, command: Consume, outlet: Outlet, rights: Rights) -> tuple[Queue, Consumer]:
         """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
+        if command.queue.name not in self.queues:
+            self.owners.made(command.queue, rights)
         queue = self.queue(command.queue)
-        return queue, queue.add(command.key, outlet, command.prefetch)
+        return queue, queue.add(command.key, outlet, command.prefetch, rights.queues)
 
     def abandon_all(self, consumers: list[tuple[Queue, Consumer]]) -> None:
         """A connection takes no more from these queues."""
@@ -289,9 +303,9 @@ class Broker:
         for name in [name for name, holder in self._sole.items() if holder is peer]:
             del self._sole[name]
 
-    def subscriber(self, peer: Peer, outlet: Outlet, command: Subscribe) -> Subscriber:
+    def subscriber(self, peer: Peer, outlet: Outlet, name: str | None) -> Subscriber:
         """A new cursor for a connection. A durable name has one holder: the newest."""
-        subscriber = Subscriber(self.around, outlet=outlet, name=command.durable)
+        subscriber = Subscriber(self.around, outlet=outlet, name=name)
         self._subscribers.add(subscriber)
         if subscriber.name is not None:
             if (holder := self._durable.get(subscriber.name)) is not None:
@@ -306,8 +320,10 @@ class Broker:
         notes = self.engine.notes
         position = notes.load_cursor(subscriber.name)
         if position is None:
-            if command.known_as is not None:
-                position = notes.load_cursor(command.known_as)
+            # What it was before it had a user's name, or in an earlier version.
+            for name in (command.durable, command.known_as):
+                if position is None and name is not None:
+                    position = notes.load_cursor(name)
             if position is None:
                 position = self.engine.start if command.from_start else self.engine.watermark
             notes.save_cursor(subscriber.name, position)
@@ -320,11 +336,13 @@ class Broker:
 
     def add(self, subscription: OwnedSubscription[Cursor]) -> None:
         subscription.owner.subscriptions[subscription.key] = subscription
+        subscription.owner.patterns += isinstance(subscription.filter, RegexFilter)
         self._subscriptions += 1
         self.router.add(subscription)
 
     def drop(self, subscription: OwnedSubscription[Cursor]) -> None:
         del subscription.owner.subscriptions[subscription.key]
+        subscription.owner.patterns -= isinstance(subscription.filter, RegexFilter)
         self._subscriptions -= 1
         self.router.remove(subscription)
 

@@ -131,6 +131,8 @@ class Cursor(ABC):
         self._read_errors = around.read_errors
         self._read_ahead = around.read_ahead
         self.subscriptions: dict[tuple[str, str], OwnedSubscription[Cursor]] = {}
+        #: How many of these are patterns, which have to be asked about each topic.
+        self.patterns = 0
         #: Messages that retention took away before they could be given.
         self.lost = 0
         self._position: int | None = None

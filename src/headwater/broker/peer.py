@@ -1,11 +1,14 @@
 """A peer: one connection's standing in the broker, and one handler for each command."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.actions import ANONYMOUS, PUBLISH, SUBSCRIBE
 from headwater.broker.cursor import Cursor
+from headwater.broker.quotas import OverQuota
 from headwater.broker.repeats import Resent, keys_of
 from headwater.broker.router import OwnedSubscription
 from headwater.broker.subscriber import Subscriber
@@ -19,14 +22,17 @@ from headwater.commands import (
     Consume,
     Identify,
     Outlet,
+    Password,
     Publish,
     Respond,
     Subscribe,
     Unsubscribe,
 )
 from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.filters import RegexFilter
 from headwater.log.engine import Receipt
-from headwater.slowing import LOG, SUBSCRIPTIONS
+from headwater.rights import NOBODY, Rights
+from headwater.slowing import LOG, LOGIN, RATE, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -60,10 +66,15 @@ class PublishReceipt(Receipt):
 
 
 class Peer(BrokerPeer):
-    def __init__(self, broker: "Broker", outlet: Outlet) -> None:
+    def __init__(self, broker: "Broker", outlet: Outlet, rights: Rights) -> None:
         self._broker = broker
         self._engine = broker.engine
         self._outlet = outlet
+        self.rights = rights
+        self._quotas = broker.accounts.quotas
+        self._account = broker.accounts.of(rights)
+        self._pace = broker.accounts.pace(self._account)
+        broker.accounts.joined(self._account, rights.principal)
         self._meter = outlet.meter
         #: What the client calls itself, if it has said so.
         self.name = ""
@@ -75,6 +86,7 @@ class Peer(BrokerPeer):
         self._left = False
         self._waiting_for_log = False
         self._unblocking = self._unblock_again = False
+        self._logging_in = False
 
     @property
     def position(self) -> int:
@@ -161,6 +173,7 @@ class Peer(BrokerPeer):
         if self._left:
             return
         self._left = True
+        self._broker.accounts.left(self._account)
         if self._subscriber is not None:
             self._broker.remove(self._subscriber)
         self._broker.abandon_all(list(self._consumers.values()))
@@ -174,10 +187,16 @@ class Peer(BrokerPeer):
         self._outlet.dismiss(error)
 
     def _advertise(self, command: Advertise) -> None:
+        if not self.rights.publish.may(command.topic):
+            raise self.rights.refusal(PUBLISH, command.topic)
         self._engine.check_writable()
         self._answer(command.answer)
 
     def _publish(self, command: Publish) -> None:
+        if not self.rights.publish.may(command.run.topic):
+            raise self.rights.refusal(PUBLISH, command.run.topic)
+        if self._account is not None:
+            self._account.check(command.run)
         exclude = None if command.echo else self._subscriber
         keys: list[int] | None = None
         if command.once:
@@ -190,6 +209,10 @@ class Peer(BrokerPeer):
         if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
+        if self._account is not None:
+            self._account.published(command.run, batch.end)
+        if self._pace is not None:
+            self._slow_down(self._pace.spent(command.run))
         if command.answer:
             self._engine.hurry()
         if self._engine.congested and not self._waiting_for_log:
@@ -200,6 +223,12 @@ class Peer(BrokerPeer):
             exclude.skip(batch)
             if exclude.overcommitted:
                 self._outlet.pause(SUBSCRIPTIONS)
+
+    def _slow_down(self, seconds: float) -> None:
+        """It publishes faster than it may: do not read from it for so long."""
+        if seconds > 0:
+            self._outlet.pause(RATE)
+            asyncio.get_running_loop().call_later(seconds, self._outlet.resume, RATE)
 
     def _without_repeats(self, command: Publish) -> list[int]:
         """Take out of a command what was accepted before. The keys of what is left."""
@@ -237,15 +266,17 @@ class Peer(BrokerPeer):
         subscriber = self._subscriber
         if subscriber is not None and command.key in subscriber.subscriptions:
             raise Refusal(Code.ALREADY_EXISTS, f"already subscribed: {' '.join(command.key)}")
-        most = self._broker.most_subscriptions
-        if subscriber is not None and len(subscriber.subscriptions) >= most:
-            raise Refusal(Code.TOO_LARGE, f"a client may have {most} subscriptions")
+        self._check_subscriptions(subscriber, command)
+        allowed = self.rights.subscribe if command.durable is None else self.rights.replay
+        if not allowed.may_some(command.filter):
+            raise self.rights.refusal(SUBSCRIBE, command.filter.text)
         self._broker.check(command.filter)
         if subscriber is None:
-            subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, command)
+            name = self._durable_name(command)
+            subscriber = self._subscriber = self._broker.subscriber(self, self._outlet, name)
         since = 0 if command.durable else self._engine.end
         subscription: OwnedSubscription[Cursor] = OwnedSubscription(
-            command.key, command.filter, subscriber, since
+            command.key, command.filter, subscriber, since, allowed
         )
         self._broker.add(subscription)
         if command.answer and self._published > self._engine.watermark:
@@ -256,6 +287,24 @@ class Peer(BrokerPeer):
         if command.durable is not None:
             self.name = command.known_as or command.durable
             self._broker.resume(subscriber, command)
+
+    def _check_subscriptions(self, subscriber: Subscriber | None, command: Subscribe) -> None:
+        if subscriber is None:
+            return
+        most = self._quotas.subscriptions
+        if len(subscriber.subscriptions) >= most:
+            sentence = f"a client may have {most} subscriptions"
+            raise OverQuota(Code.TOO_LARGE, "subscriptions", sentence)
+        most = self._quotas.patterns
+        if isinstance(command.filter, RegexFilter) and subscriber.patterns >= most:
+            raise OverQuota(Code.TOO_LARGE, "patterns", f"a client may have {most} patterns")
+
+    def _durable_name(self, command: Subscribe) -> str | None:
+        """What its position is remembered under. A name belongs to whoever uses it: two users may
+        have the same one, and neither can take the other's place."""
+        if command.durable is None or self.rights.principal.kind in (ANONYMOUS, "local"):
+            return command.durable
+        return f"{self.rights.principal}/{command.durable}"
 
     def _begin(self, subscriber: Subscriber, answer: bytes) -> None:
         self._outlet.respond(answer)
@@ -270,14 +319,15 @@ class Peer(BrokerPeer):
 
     def _consume(self, command: Consume) -> None:
         known = command.key in self._consumers
-        most = self._broker.most_subscriptions
+        most = self._quotas.subscriptions
         if not known and len(self._consumers) >= most:
-            raise Refusal(Code.TOO_LARGE, f"a client may consume {most} queues")
+            raise OverQuota(Code.TOO_LARGE, "subscriptions", f"a client may consume {most} queues")
         if not known:
+            self._broker.owners.check(command.queue, self.rights)
             self._broker.unused.check(command.queue)
         self._answer(command.answer)
         if not known:
-            queue, consumer = self._broker.consume(command, self._outlet)
+            queue, consumer = self._broker.consume(command, self._outlet, self.rights)
             self._consumers[command.key] = queue, consumer
             queue.start(consumer)
 
@@ -289,6 +339,49 @@ class Peer(BrokerPeer):
             self._unblock()
 
     def _identify(self, command: Identify) -> None:
+        claim, gate, me = command.claim, self._broker.gate, self.rights.principal
+        if claim is None and gate.is_user(command.name) and me.name != command.name:
+            raise Refusal(
+                Code.NOT_PERMITTED, f"{command.name} is a user, and has to give a password"
+            )
+        if claim is None or (
+            # Where nobody has to log in, a password of nobody proves nothing and does no harm.
+            isinstance(claim, Password) and me.kind == ANONYMOUS and not gate.is_user(claim.user)
+        ):
+            self._identified(command)
+            return
+        self._logging_in = True
+        gate.admit(claim, self._outlet.address, partial(self._admitted, command))
+        if self._logging_in:  # it takes a moment, and what comes behind it has to wait
+            self._outlet.pause(LOGIN)
+
+    def _admitted(self, command: Identify, found: Rights | Refusal) -> None:
+        self._logging_in = False
+        try:
+            if self._left:
+                return
+            if isinstance(found, Refusal):
+                raise found
+            if found is not self.rights:
+                self._become(found)
+            self._identified(command)
+        except Refusal as error:
+            self._refuse(command, error)
+        finally:
+            self._outlet.resume(LOGIN)
+
+    def _become(self, rights: Rights) -> None:
+        if self.subscriptions:
+            raise Refusal(Code.NOT_PERMITTED, "log in before you subscribe")
+        accounts = self._broker.accounts
+        account = accounts.of(rights)
+        accounts.joined(account, rights.principal)
+        accounts.left(self._account)
+        self.rights, self._account, self._pace = rights, account, accounts.pace(account)
+
+    def _identified(self, command: Identify) -> None:
+        if self.rights.principal is NOBODY:
+            raise self.rights.refusal(SUBSCRIBE, "")
         self.name = command.name
         if command.sole:
             self._broker.claim(command.sole, self)
@@ -318,6 +411,7 @@ class Peer(BrokerPeer):
             self._engine.hurry()
 
     def _refuse(self, command: Command, error: Refusal) -> None:
+        self._broker.accounts.count(error)
         if isinstance(command, Publish) and command.once:
             self._resent.decline(command.once, keys_of(command.run))
         self._in_turn(partial(self._outlet.refuse, command, error))

@@ -21,7 +21,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from headwater.broker.chores import Chores
 from headwater.broker.matching.matcher import Matcher
 from headwater.broker.matching.patterns import AskedFilter, Decision, Patterns
-from headwater.filters import Filter, LevelFilter
+from headwater.filters import RESERVED, Filter, LevelFilter, names_reserved
+from headwater.rights import Allowed
 
 # A route per topic is kept; past this many topics they are dropped and found anew.
 REMEMBERED_ROUTES = 131_072
@@ -53,11 +54,22 @@ O = TypeVar("O", bound=Owner)  # noqa: E741
 class OwnedSubscription(Generic[O]):
     """One filter of one owner."""
 
-    def __init__(self, key: tuple[str, str], wanted: Filter, owner: O, since: int) -> None:
+    def __init__(
+        self,
+        key: tuple[str, str],
+        wanted: Filter,
+        owner: O,
+        since: int,
+        allowed: Allowed | None = None,
+    ) -> None:
         self.key = key
         self.filter = wanted
         self.owner = owner
         self.since = since  # wants nothing before this offset
+        self._allowed = allowed  # gets nothing else; None: may get everything
+
+    def may_get(self, topic: str) -> bool:
+        return self._allowed is None or self._allowed.may(topic)
 
     @property
     def durable(self) -> bool:
@@ -177,7 +189,9 @@ class Router(Generic[O]):
             self._undecided |= undecided
             if self._patterns.asking(decision):
                 self._ask_later(topic)
-        matching = tuple(self._matching(topic, decision))
+        matching = tuple([each for each in self._matching(topic, decision) if each.may_get(topic)])
+        if topic.partition("/")[0] in RESERVED:
+            matching = tuple([each for each in matching if names_reserved(each.filter, topic)])
         if undecided:
             route = self._incomplete[topic] = _route_of(matching, undecided)
             return route
@@ -186,6 +200,10 @@ class Router(Generic[O]):
         if shared is None:
             shared = self._shared[matching] = _route_of(matching, undecided)
         return shared
+
+    def forget_all(self) -> None:
+        """It has changed what owners may get."""
+        self._forget_routes()
 
     def _changed(self, wanted: Filter) -> None:
         """A subscription with this filter has come or gone. Most name a topic, and are part of no

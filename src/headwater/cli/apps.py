@@ -5,11 +5,13 @@ its state on disk.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.actions import APP_ROLE
 from headwater.cli.common import ConfigOption, DataOption, JsonOption
 from headwater.cli.configuration import data_directory
 from headwater.cli.output import plain_table, tell, tell_list, time_of
@@ -36,23 +38,35 @@ NameArgument = Annotated[
 ]
 
 
+ProtocolName = StrEnum("ProtocolName", {each.name: each.name for each in _WITH_APPS})  # type: ignore[misc]
+
+_FIRST = ProtocolName(_WITH_APPS[0].name)
+
+
 @app.command()
 def add(
     name: NameArgument,
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="The protocol that its clients speak.")
+    ] = _FIRST,
+    role: Annotated[
+        str, typer.Option(help="Its role: rules say what the apps of a role may do.")
+    ] = APP_ROLE,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create an app and its secret; the secret is shown only once."""
-    made = _do(data_directory(data, config), "add", name=name)
+    directory = data_directory(data, config)
+    made = _do(directory, "add", name=name, protocol=protocol.value, role=role)
     secret = made["client_secret"]
     tell(
         as_json,
-        {"client_id": name, "client_secret": secret},
+        {"client_id": name, "client_secret": secret, "protocol": protocol.value, "role": role},
         f"client_id      {name}\n"
         f"client_secret  {secret}\n"
         "Store the secret now: it is not shown again. "
-        f"To try it: headwater sub {_WITH_APPS[0].name}://{name}:{secret}@localhost/",
+        f"To try it: {REGISTRY[protocol.value].app_example.format(name=name, secret=secret)}",
     )
 
 
@@ -81,9 +95,10 @@ def remove(
 
 
 def _table(apps: Sequence[dict[str, Any]]) -> "Table":
-    table = plain_table("client_id", "created", left=2)
+    table = plain_table("client_id", "protocol", "role", "created", left=4)
     for each in apps:
-        table.add_row(each["client_id"], f"{time_of(each['created'])[:19]}Z")
+        created = f"{time_of(each['created'])[:19]}Z"
+        table.add_row(each["client_id"], each["protocol"], each["role"], created)
     return table
 
 
@@ -96,15 +111,17 @@ def _do(directory: Path, what: str, **arguments: Any) -> Any:
         return _do_on_disk(directory, what, **arguments)
 
 
-def _do_on_disk(directory: Path, what: str, name: str = "") -> Any:
+def _do_on_disk(
+    directory: Path, what: str, name: str = "", protocol: str = "", role: str = APP_ROLE
+) -> Any:
     """Do on disk what the broker's handlers do."""
     from headwater.identity.apps import FILE, Apps
 
     apps = Apps(directory / FILE)
     match what:
         case "add":
-            return {"client_id": name, "client_secret": apps.add(name)}
+            return {"client_id": name, "client_secret": apps.add(name, protocol, role)}
         case "list":
-            return [{"client_id": app.client_id, "created": app.created} for app in apps.list()]
+            return [app.summary() for app in apps.list()]
         case "remove":
             return apps.remove(name)

@@ -6,6 +6,7 @@ import typer
 
 from headwater import __version__, compiled
 from headwater.cli import (
+    access,
     apps,
     config,
     demo,
@@ -56,6 +57,7 @@ app.command(help=pubsub.SUB_HELP)(pubsub.sub)
 app.add_typer(apps.app, name="app")
 app.add_typer(queue.app, name="queue")
 app.add_typer(user.app, name="user")
+app.add_typer(access.app, name="access")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(pipeline.app, name="pipeline")

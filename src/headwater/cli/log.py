@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli import keeping
 from headwater.cli.common import (
     ConfigOption,
     DataOption,
@@ -132,6 +133,7 @@ def dump(
     view, wanted = _view(data, config), _wanted(topic)
     begin = max(first or 0, view.start)
     last = view.end if end is None else min(end, view.end)
+    keeping.note_export(data_directory(data, config), begin, last, topic or "")
     if form is Format.PARQUET:
         if output is None:
             raise HeadwaterError("Parquet needs a file: name it with --output")

@@ -65,13 +65,16 @@ def serve(options: ServeOptions) -> None:
 
 
 def announce(server: "Server") -> None:
-    """One line per listener, then `ready`: for people, and for programs that wait for it."""
+    """A table of the listeners and whom they are open to, then `ready`: for people, and for
+    programs that wait for it."""
+    rows = []
     for name, host, port in server.addresses:
         shown = f"[{host}]" if ":" in host else host
-        if name == "console":
-            print(f"console on {console_url(server, shown, port)}")
-        else:
-            print(f"{name} on {shown}:{port}")
+        where = console_url(server, shown, port) if name == "console" else f"{shown}:{port}"
+        rows.append((f"{name} on {where}", server.open_to.get(name, "")))
+    width = max((len(where) for where, _ in rows), default=0)
+    for where, whom in rows:
+        print(f"{where:{width}}  open to {whom}")
     print("ready", flush=True)
 
 

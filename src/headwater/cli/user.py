@@ -1,27 +1,22 @@
-"""`headwater user`: users of the console and its API.
-
-They are in a file in the data directory. A running console notices changes.
-"""
+"""`headwater user`: people and programs that may use the broker and its console."""
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli import keeping
 from headwater.cli.common import ConfigOption, DataOption, JsonOption
 from headwater.cli.configuration import data_directory
 from headwater.cli.output import plain_table, tell, tell_list, time_of
+from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headwater.identity.users import User, Users
-
 app = typer.Typer(
-    help="Manage the users of the console and its API.",
+    help="Manage users: of the protocols that have them, of Flight, of the console and its API.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,38 +29,62 @@ NameArgument = Annotated[
 ]
 
 
-class RoleName(StrEnum):
-    viewer = "viewer"
-    reader = "reader"
-    operator = "operator"
+_ROLE_HELP = (
+    "client: connects by a protocol, and has no console; viewer: sees everything in the console "
+    "except message content; reader: also message content; operator: may also publish, redrive, "
+    "delete dead letters, close connections and manage users. Any other name is a role of your "
+    "own, which may do what 'headwater access allow role:NAME ...' says."
+)
 
 
 @app.command()
 def add(
     name: NameArgument,
-    role: Annotated[
-        RoleName,
-        typer.Option(
-            help="viewer: sees everything except message content; reader: also message content; "
-            "operator: may also publish, redrive, delete dead letters, close connections and "
-            "manage users."
-        ),
-    ] = RoleName.operator,
+    role: Annotated[str, typer.Option(help=_ROLE_HELP)] = "operator",
     token: Annotated[
         bool, typer.Option("--token", help="Create a token, for a program, instead of a password.")
+    ] = False,
+    certificate: Annotated[
+        bool,
+        typer.Option(
+            "--certificate",
+            help="No password and no token: the user shows a certificate with this name.",
+        ),
     ] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a user. The password is asked for, or read from standard input."""
-    users = _users(data_directory(data, config))
-    users.add(name, role.value, None if token else _ask_password(name))
-    made = users.add_token(name) if token else None
-    said = f"added {name} as {role.value}"
+    directory = data_directory(data, config)
+    password = None if token or certificate else _ask_password(name)
+    keeping.do(directory, "user.add", name=name, role=role, password=password)
+    made = keeping.do(directory, "user.token", name=name)["token"] if token else None
+    said = f"added {name} as {role}"
     if made is not None:
         said = f"{said}\n{_about_token(made)}"
-    tell(as_json, {"name": name, "role": role.value, "token": made}, said)
+    tell(as_json, {"name": name, "role": role, "token": made}, said)
+
+
+@app.command()
+def change(
+    name: NameArgument,
+    role: Annotated[str | None, typer.Option(help=f"The new role. {_ROLE_HELP}")] = None,
+    password: Annotated[
+        bool,
+        typer.Option("--password", help="Ask for a new password, or read it from standard input."),
+    ] = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a user another role or another password. With another role, its connections end."""
+    if role is None and not password:
+        raise HeadwaterError("say what to change: --role ROLE or --password")
+    directory = data_directory(data, config)
+    new = _ask_password(name) if password else None
+    changed = keeping.do(directory, "user.change", name=name, role=role, password=new)
+    tell(as_json, changed, f"changed {name}")
 
 
 @app.command("list")
@@ -73,7 +92,7 @@ def list_users(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """List the users."""
-    users = [_summary(each) for each in _users(data_directory(data, config)).all().values()]
+    users = keeping.do(data_directory(data, config), "user.list")
     tell_list(as_json, users, "There are no users; 'headwater user add NAME' adds one.", _table)
 
 
@@ -84,31 +103,29 @@ def remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a user. Its sessions and tokens end at once."""
-    _users(data_directory(data, config)).remove(name)
+    """Remove a user. Its connections, sessions and tokens end at once."""
+    keeping.do(data_directory(data, config), "user.remove", name=name)
     tell(as_json, {"removed": name}, f"removed {name}")
 
 
 @app.command()
 def token(
     name: NameArgument,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Make all tokens of the user void instead.")
+    ] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token for a user; it is shown only once."""
-    made = _users(data_directory(data, config)).add_token(name)
+    directory = data_directory(data, config)
+    if revoke:
+        done = keeping.do(directory, "user.revoke", name=name)
+        tell(as_json, done, f"{done['removed']} tokens of {name} are void")
+        return
+    made = keeping.do(directory, "user.token", name=name)["token"]
     tell(as_json, {"name": name, "token": made}, _about_token(made))
-
-
-def _summary(user: "User") -> dict[str, Any]:
-    """A user without password and tokens."""
-    return {
-        "name": user.name,
-        "role": user.role.name,
-        "created": user.created,
-        "tokens": len(user.tokens),
-    }
 
 
 def _table(users: Sequence[dict[str, Any]]) -> "Table":
@@ -117,12 +134,6 @@ def _table(users: Sequence[dict[str, Any]]) -> "Table":
         created = f"{time_of(each['created'])[:19]}Z"
         table.add_row(each["name"], each["role"], created, str(each["tokens"]))
     return table
-
-
-def _users(directory: Path) -> "Users":
-    from headwater.identity.users import FILE, Users
-
-    return Users(directory / FILE)
 
 
 def _ask_password(name: str) -> str:

@@ -129,10 +129,61 @@ class Limits:
         20_000,
         "Clients that may be connected at the same time.",
     )
+    connections_per_address: int = setting(
+        units.whole_number(1, 10_000_000),
+        10_000,
+        "Clients that may be connected from one address at the same time.",
+    )
+    connections_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 10_000_000)),
+        10_000,
+        "Clients of one user or app that may be connected at the same time.",
+    )
+    messages_per_second: float | None = setting(
+        units.or_off(units.number(0.01, 1e9)),
+        "off",
+        "Messages that one client may publish in a second. Who is faster is not read from for a "
+        "while; nothing is dropped.",
+    )
+    bytes_per_second: int | None = setting(
+        units.or_off(units.size("1", "1TiB")),
+        "off",
+        "Bytes that one client may publish in a second, in the same way.",
+    )
+    messages_per_second_per_user: float | None = setting(
+        units.or_off(units.number(0.01, 1e9)),
+        "off",
+        "Messages that all clients of one user or app may publish in a second, in the same way.",
+    )
+    bytes_per_second_per_user: int | None = setting(
+        units.or_off(units.size("1", "1TiB")),
+        "off",
+        "Bytes that all clients of one user or app may publish in a second, in the same way.",
+    )
+    topics_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 1_000_000)),
+        "off",
+        "Topics with messages in the log that one user or app may have published to.",
+    )
+    queues_per_user: int | None = setting(
+        units.or_off(units.whole_number(1, 10_000_000)),
+        "off",
+        "Queues that may belong to one user, app or role.",
+    )
+    stored_bytes_per_user: int | None = setting(
+        units.or_off(units.size("1KiB")),
+        "off",
+        "Bytes of payloads in the log that one user or app may have published.",
+    )
     subscriptions: int = setting(
         units.whole_number(1, 10_000_000),
         100_000,
         "Subscriptions that one client may have.",
+    )
+    patterns: int = setting(
+        units.whole_number(1, 10_000_000),
+        10_000,
+        "Subscriptions of one client that may be PCRE patterns.",
     )
     client_queues: int = setting(
         units.whole_number(1, 10_000_000),
@@ -159,13 +210,14 @@ class Limits:
     unfinished_seconds: float = setting(
         units.number(1, 86400),
         30,
-        "Seconds that a message may take to arrive, and a second more for every 64 KiB.",
+        "Seconds that a message may take to arrive, and a second more for every 64 KiB. The same "
+        "holds for requests to the console, and for its answers.",
     )
     handshake_seconds: float = setting(
         units.number(0.1, 3600),
         10,
-        "Seconds that a new client may take for its handshake; for that of TLS, and again for that "
-        "of its protocol.",
+        "Seconds that a new client may take for its handshake (for that of TLS, and again for that "
+        "of its protocol), and a client of the console for the head of a request.",
     )
     greeting_seconds: float | None = setting(
         units.or_off(units.number(0.1, 3600)),
@@ -192,10 +244,48 @@ class Flight:
         "Token that Arrow Flight clients, such as Spark, must send. Without a token, everyone who "
         "reaches the listener may read and write.",
     )
+    calls: int = setting(
+        units.whole_number(1, 10_000),
+        100,
+        "Reads and writes over Arrow Flight that may go on at the same time, and besides these as "
+        "many small requests. Who comes with more has to try again, as Spark does.",
+    )
+    record_batch_bytes: int = setting(
+        units.size("64KiB", "1GiB"),
+        "64MiB",
+        "Largest record batch that a client may send; one with a single message may be larger.",
+    )
+    staged_bytes: int = setting(
+        units.size("1MiB"),
+        "16GiB",
+        "Bytes on the disk that rows may have which are written and not committed yet.",
+    )
+    commit_bytes: int = setting(
+        units.size("1MiB", "1TiB"),
+        "512MiB",
+        "Memory that a batch may take to become visible in one step: about 700 bytes for each "
+        "change of topic or headers from one row to the next.",
+    )
+
+
+@table
+class AuditOptions:
+    events: Literal["all", "changes", "off"] = setting(
+        units.choice("all", "changes", "off"),
+        "all",
+        "What is recorded under `$audit/…` in the log: all, all but logins that went well, or "
+        "nothing.",
+    )
 
 
 @table
 class Console:
+    connections: int = setting(
+        units.whole_number(10, 100_000),
+        1000,
+        "Clients that may be connected to the console at the same time. A further one takes the "
+        "place of the one that has been idle for the longest time.",
+    )
     session_hours: float = setting(units.number(0.01, 8760), 12, "Hours until a login ends.")
     names: tuple[str, ...] = setting(
         units.texts(units.text(1, 253)),
@@ -223,6 +313,7 @@ class Config:
         {each.name: each.settings() for each in REGISTRY.values() if fields(each.settings)}
     )
     flight: Flight = Flight()
+    audit: AuditOptions = AuditOptions()
     console: Console = Console()
 
     def address_of(self, listener: str) -> Address | None:

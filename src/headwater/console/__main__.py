@@ -5,6 +5,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from headwater.console.app import make_app
+from headwater.console.connections import ConnectionBounds, bounded
 from headwater.console.encryption import accept
 from headwater.console.settings import ConsoleSettings
 from headwater.logging_setup import FORMATS, set_up
@@ -25,6 +27,10 @@ from headwater.tls import Keyring, TlsFiles
 NICE = 10
 # Open streams have so long to end.
 FAREWELL_SECONDS = 1
+# Bytes of the head of a request: its line and its headers.
+MOST_HEAD = 32 * 1024
+# Files that the process needs besides those of its connections.
+OWN_FILES = 64
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argparse.Namespace]:
@@ -35,12 +41,20 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
     add("--host", required=True, help="the address it listens on")
     add("--port", type=int, required=True)
     add("--name", action="append", default=[], help="a name it may be called by")
+    add("--anonymous", action="store_true", help="for anyone, while there are no users")
     add("--session-hours", type=float, default=12.0)
+    add("--connections", type=int, default=1000, help="how many there may be")
+    add(
+        "--handshake-seconds",
+        type=float,
+        default=10.0,
+        help="for the head of a request",
+    )
+    add("--unfinished-seconds", type=float, default=30.0, help="for its body, and its answer")
     add("--certificate", type=Path, help="for TLS")
     add("--key", type=Path, help="for TLS")
     add("--client-ca", type=Path, help="who signs the certificates of clients")
     add("--certificate-required", action="store_true", help="of clients")
-    add("--handshake-seconds", type=float, default=10.0, help="for TLS")
     add("--log-format", choices=FORMATS, default="text")
     given = parser.parse_args(arguments)
     tls = given.certificate and TlsFiles(
@@ -54,9 +68,12 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[ConsoleSettings, argp
         host=given.host,
         port=given.port,
         names=tuple(given.name),
+        anonymous=given.anonymous,
         session_hours=given.session_hours,
-        tls=tls,
+        connections=given.connections,
         handshake_seconds=given.handshake_seconds,
+        unfinished_seconds=given.unfinished_seconds,
+        tls=tls,
     )
     return settings, given
 
@@ -65,14 +82,17 @@ def main() -> None:
     settings, given = parse()
     set_up(given.log_format, logging.WARNING)
     logging.getLogger("headwater").setLevel(logging.INFO)
+    connection, connections = bounded(_bounds(settings))
     config = uvicorn.Config(
-        make_app(settings),
+        make_app(settings, connections),
+        http=connection,
+        ws="none",  # nothing here speaks it, and its connections would not be bounded
         lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
-        limit_concurrency=1000,
+        h11_max_incomplete_event_size=MOST_HEAD,
     )
     os.nice(NICE)
     listening = socket.socket(fileno=given.fd)
@@ -82,6 +102,19 @@ def main() -> None:
     # uvloop where it is installed: it leaves more of the machine to the broker.
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_Server(config, settings).serve(sockets=[listening]))
+
+
+def _bounds(settings: ConsoleSettings) -> ConnectionBounds:
+    """No more connections than the process may have open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = settings.connections
+    if files != resource.RLIM_INFINITY:
+        connections = min(connections, max(files - OWN_FILES, files // 2))
+    return ConnectionBounds(
+        connections=connections,
+        head_seconds=settings.handshake_seconds,
+        unfinished_seconds=settings.unfinished_seconds,
+    )
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,7 @@
 """Who asks, and what they may do.
 
-A listener that only this machine can reach, without any user, lets everyone be an operator.
+A listener that only this machine can reach (or that is said to be for anyone), without any user,
+lets everyone be an operator.
 Otherwise a request needs a token (`Authorization: Bearer hw_…`) or a session, which a login begins.
 Sessions live in memory: they end with the process, after some hours, or with a logout. A user that
 was removed is out at once, and nobody who is given the same name later has the old sessions.
@@ -17,14 +18,14 @@ from fastapi import Request
 from headwater.console.problems import ApiError
 from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
+from headwater.identity.attempts import Attempts
+from headwater.identity.rules import FILE as RULES_FILE
+from headwater.identity.rules import Rules
 from headwater.identity.users import FILE, Role, User, Users, holder_of, is_password_of
+from headwater.rights import Principal, Rights, Rule, everything
 
 COOKIE = "headwater_session"
 MOST_SESSIONS = 10_000
-MOST_REMEMBERED = 10_000
-# So many attempts are free; each further one doubles the wait.
-FREE_ATTEMPTS = 5
-LONGEST_WAIT = 300.0
 # Hashing takes memory and time: so many at once.
 HASHING = 2
 
@@ -32,12 +33,17 @@ HASHING = 2
 @dataclass(frozen=True, slots=True)
 class Identity:
     name: str
-    role: Role
+    role: str
     local: bool = False
     by_token: bool = False
 
+    @property
+    def level(self) -> Role:
+        return Role.__members__.get(self.role, Role.client)
 
-EVERYONE = Identity("", Role.operator, local=True)
+
+_LOCAL = everything()
+EVERYONE = Identity("", Role.operator.name, local=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +51,6 @@ class LoginSession:
     name: str
     created: int  # when the user was: another one may have the name later
     until: float
-
-
-class Attempts:
-    """Failed logins: who has had too many has to wait, longer each time."""
-
-    def __init__(self) -> None:
-        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, not before
-
-    def wait_for(self, *keys: str) -> float:
-        """Seconds until the next attempt may be made."""
-        now = time.monotonic()
-        return max([self._failed.get(key, (0, 0.0))[1] - now for key in keys] + [0.0])
-
-    def failed(self, *keys: str) -> None:
-        now = time.monotonic()
-        for key in keys:
-            count = self._failed.pop(key, (0, 0.0))[0] + 1
-            wait = (
-                min(2.0 ** (count - FREE_ATTEMPTS), LONGEST_WAIT) if count >= FREE_ATTEMPTS else 0
-            )
-            self._failed[key] = (count, now + wait)
-        while len(self._failed) > MOST_REMEMBERED:
-            self._failed.popitem(last=False)
-
-    def succeeded(self, *keys: str) -> None:
-        for key in keys:
-            self._failed.pop(key, None)
 
 
 class AccessControl:
@@ -83,6 +62,10 @@ class AccessControl:
         self._hashing = asyncio.Semaphore(HASHING)
         self._known: dict[str, User] = {}
         self._version: tuple[int, ...] | None = None
+        self._rules_file = Rules(settings.data / RULES_FILE)
+        self._rules: tuple[Rule, ...] = ()
+        self._rules_version: tuple[int, ...] | None = None
+        self._rights: dict[tuple[str, str], Rights] = {}
 
     @property
     def known(self) -> dict[str, User]:
@@ -105,11 +88,25 @@ class AccessControl:
             return Identity(user.name, user.role)
         if self.known:
             raise ApiError(401, "unauthorized", "log in, or send a token")
-        if self._settings.is_local:
+        if self._settings.anonymous:
             return EVERYONE
         raise ApiError(
             401, "no_users", "the console has no users yet: add one with 'headwater user add NAME'"
         )
+
+    def rights_of(self, who: Identity) -> Rights:
+        """What rules allow them. The same hold for clients of all protocols."""
+        if who.local:
+            return _LOCAL
+        version = self._rules_file.version
+        if version != self._rules_version:
+            self._rules, self._rules_version = self._rules_file.all(), version
+            self._rights.clear()
+        rights = self._rights.get((who.name, who.role))
+        if rights is None:
+            rights = Rights(Principal("user", who.name, who.role), self._rules)
+            self._rights[who.name, who.role] = rights
+        return rights
 
     def is_still(self, who: Identity, request: Request) -> bool:
         """Whether a request that was let in would be let in as the same one now."""
@@ -120,8 +117,7 @@ class AccessControl:
 
     async def log_in(self, name: str, password: str, address: str) -> tuple[str, User]:
         """Begin a session; returns what the cookie holds. Raises ApiError."""
-        keys = (f"address {address}", f"name {name}")
-        if (wait := self._attempts.wait_for(*keys)) > 0:
+        if (wait := self._attempts.wait_for(address, name)) > 0:
             raise ApiError(
                 429,
                 "too_many_attempts",
@@ -129,12 +125,12 @@ class AccessControl:
                 {"Retry-After": str(int(wait) + 1)},
             )
         # Counted before it is checked, so that attempts at the same time count too.
-        self._attempts.failed(*keys)
+        self._attempts.failed(address, name)
         async with self._hashing:
             user = self.known.get(name)
             if not await asyncio.to_thread(is_password_of, user, password) or user is None:
                 raise ApiError(401, "unauthorized", "the name or the password is wrong")
-        self._attempts.succeeded(*keys)
+        self._attempts.succeeded(address, name)
         session = secrets.token_urlsafe(32)
         self._sessions[session] = LoginSession(name, user.created, time.time() + self.seconds)
         while len(self._sessions) > MOST_SESSIONS:

@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from headwater import __version__
 from headwater.console import metrics
 from headwater.console.access import AccessControl
+from headwater.console.connections import OpenConnections
 from headwater.console.control_link import ControlLink, NoAnswer
 from headwater.console.dependencies import MOMENT, TheBroker, Viewer
 from headwater.console.events import Streams
@@ -34,11 +35,12 @@ _EXAMPLES = {
 API = "/api/v1"
 #: Metrics of the last so many seconds are as good.
 METRICS_SECONDS = 2.0
-#: How many large messages are on their way to the broker at the same time.
+#: How many large messages are on their way to the broker at the same time: each of them is in
+#: memory about four times.
 LARGE_AT_ONCE = 2
 
 
-def make_app(settings: ConsoleSettings) -> FastAPI:
+def make_app(settings: ConsoleSettings, connections: OpenConnections) -> FastAPI:
     broker = ControlLink(settings.data)
 
     @asynccontextmanager
@@ -57,6 +59,7 @@ def make_app(settings: ConsoleSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.settings = settings
+    app.state.connections = connections
     app.state.broker = broker
     app.state.access = AccessControl(settings)
     app.state.streams = Streams()
@@ -88,7 +91,8 @@ def _add_health(app: FastAPI) -> None:
 
     @app.get("/metrics", include_in_schema=False)
     async def figures(who: Viewer, broker: TheBroker) -> Response:
-        content = await broker.recent(METRICS_SECONDS, "metrics")
+        content = dict(await broker.recent(METRICS_SECONDS, "metrics"))
+        content["counters"] = [*content["counters"], *app.state.connections.counters()]
         return Response(metrics.exposition(content), media_type=metrics.CONTENT_TYPE)
 
 

@@ -63,7 +63,7 @@ def _note(request: Request, identity: Identity) -> None:
 def _allow(role: Role) -> Any:
     async def allow(request: Request) -> Identity:
         identity = access_of(request).identify(request)
-        if identity.role < role:
+        if identity.level < role:
             raise ApiError(403, "forbidden", f"this is for users with the role {role.name}")
         if request.method not in SAFE:
             _note(request, identity)
@@ -72,6 +72,20 @@ def _allow(role: Role) -> Any:
     return Depends(allow)
 
 
+def check(request: Request, who: Identity, action: str, topic: str) -> None:
+    """Raise ApiError unless a rule allows it."""
+    rights = access_of(request).rights_of(who)
+    if not rights.of(action).may(topic):
+        raise ApiError(403, "forbidden", str(rights.refusal(action, topic)))
+
+
+def by(who: Identity) -> str:
+    """Who did something, for the record."""
+    return f"user:{who.name}" if who.name else "anyone (console)"
+
+
+#: Anyone who is known; what they may see and do is asked of the rules.
+Known = Annotated[Identity, _allow(Role.client)]
 Viewer = Annotated[Identity, _allow(Role.viewer)]
 Reader = Annotated[Identity, _allow(Role.reader)]
 Operator = Annotated[Identity, _allow(Role.operator)]

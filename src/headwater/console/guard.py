@@ -6,11 +6,13 @@
     X-Headwater   must be there in such a request: other sites cannot add a header unasked
                   (with a token it need not: no browser sends one by itself)
     answers       cannot be framed, sniffed, or run anything that is not from here
-    bodies        are small, until a route knows that whoever asks may send a large one
+    bodies        are small, until a route knows that whoever asks may send a large one; they arrive
+                  in time, and few large ones at the same time
 
 It also keeps `%2F` in a path apart from `/`: topics and names of queues are one segment.
 """
 
+import asyncio
 import ipaddress
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headwater.console.connections import LEAST_RATE
 from headwater.console.problems import answer
 from headwater.console.settings import ConsoleSettings
 
@@ -45,14 +48,18 @@ def name_of(segment: str) -> str:
 
 
 class Body:
-    """What a request brings. A route that knows who asks may allow more: `Body.of(scope).most`."""
+    """What a request brings. A route that knows who asks may allow more, with `allow`."""
 
     _NAME = "headwater.body"
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.most = MOST_BODY
+    def __init__(self, scope: Scope, receive: Receive, seconds: float) -> None:
+        self._most = MOST_BODY
+        self._large: asyncio.Semaphore | None = None
+        self._holds_large = False
         self._receive = receive
         self._read = 0
+        self._seconds = seconds  # that are left, not counting those in which nobody reads
+        self._complete = False
         scope[self._NAME] = self
 
     @classmethod
@@ -60,17 +67,48 @@ class Body:
         body: Body = scope[cls._NAME]
         return body
 
+    def allow(self, most: int, large: asyncio.Semaphore) -> None:
+        """It may have so many bytes. While it is larger than others may be, it takes a place of
+        `large`."""
+        self._most, self._large = most, large
+
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._read += len(message.get("body", b""))
-        if self._read > self.most:
-            raise HTTPException(413, f"a request has at most {self.most} bytes here")
+        if self._complete:
+            return await self._receive()
+        if self._large is not None and self._read > MOST_BODY and not self._holds_large:
+            await self._large.acquire()
+            self._holds_large = True
+        message = await self._receive_in_time()
+        size = len(message.get("body", b""))
+        self._read += size
+        self._seconds += size / LEAST_RATE
+        self._complete = not message.get("more_body", False)
+        if self._read > self._most:
+            raise HTTPException(413, f"a request has at most {self._most} bytes here")
         return message
+
+    async def _receive_in_time(self) -> Message:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._receive()
+        except TimeoutError:
+            sentence = "the body of the request did not arrive in time"
+            raise HTTPException(408, sentence, {"Connection": "close"}) from None
+        finally:
+            self._seconds -= clock() - began
+
+    def close(self) -> None:
+        """The request is answered."""
+        if self._large is not None and self._holds_large:
+            self._large.release()
 
 
 class Guard:
     def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
         self._app = app
+        self._body_seconds = settings.unfinished_seconds
         self._names = {"localhost", settings.host.lower(), *map(str.lower, settings.names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +131,11 @@ class Guard:
             await answer(*refused)(scope, receive, guarded)
             return
         scope["path"] = _path(scope)
-        await self._app(scope, Body(scope, receive).receive, guarded)
+        body = Body(scope, receive, self._body_seconds)
+        try:
+            await self._app(scope, body.receive, guarded)
+        finally:
+            body.close()
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         host = headers.get("host", "")

@@ -7,7 +7,7 @@ gets fewer rows, and a count of those that were left out.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +71,11 @@ class News:
             later.rate,
         )
 
+    def within(self, may_get: Callable[[str], bool]) -> "News":
+        """What of it someone may know who does not get all topics."""
+        items = [each for each in self.items if may_get(each["topic"])]
+        return self if len(items) == len(self.items) else News(items, 0, len(items), self.rate)
+
     @cached_property
     def event(self) -> str:
         """Made once for all who have read everything before."""
@@ -86,13 +91,15 @@ class News:
 class TailReader:
     """One reader of a tail, and what it has not been sent yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_get: Callable[[str], bool]) -> None:
+        self._may_get = may_get
         self.news = asyncio.Event()
         self._news: News | None = None
         self._rate = 0.0
         self.problem: str | None = None
 
     def add(self, news: News) -> None:
+        news = news.within(self._may_get)
         if self._news is None:
             self._news = news
         else:
@@ -156,13 +163,16 @@ class Tails:
         self._broker = broker
         self._open: dict[str, LiveTail] = {}
 
-    async def events(self, topic: str, kind: str, text: str) -> AsyncGenerator[str]:
+    async def events(
+        self, topic: str, kind: str, text: str, may_get: Callable[[str], bool]
+    ) -> AsyncGenerator[str]:
+        """What passes by, of the topics that the reader may get."""
         key = json.dumps([topic, kind, text])
         tail = self._open.get(key)
         if tail is None or tail.task.done():
             wanted = {"topic": topic, "kind": kind, "text": text}
             tail = self._open[key] = LiveTail(self._broker, wanted)
-        listener = TailReader()
+        listener = TailReader(may_get)
         tail.listeners.add(listener)
         try:
             async for each in _rows(listener):

@@ -44,6 +44,7 @@ class _Figures(Collector):
         yield from _subscribers(self._content)
         yield from _topics(self._content)
         yield from _queues(self._content["queues"][:MOST_QUEUES])
+        yield from _access(self._content["access"])
         yield from _counters(self._content["counters"])
 
 
@@ -223,6 +224,23 @@ def _queues(queues: list[dict[str, Any]]) -> Iterator[Metric]:
     for each in queues:
         dropped.add_metric([each["protocol"], each["name"]], each["dropped"])
     yield dropped
+
+
+def _access(access: dict[str, Any]) -> Iterator[Metric]:
+    counter = CounterMetricFamily
+    yield counter("headwater_login_failures", "Logins that failed.", access["failed"])
+    yield counter(
+        "headwater_login_lockouts",
+        "Logins that were refused because too many before them had failed.",
+        access["locked_out"],
+    )
+    limits = counter("headwater_limit_refusals", "What was refused, by limit.", labels=["limit"])
+    for name, count in access["limits"].items():
+        limits.add_metric([name], count)
+    declined = counter("headwater_refusals", "What was refused, by reason.", labels=["code"])
+    for name, count in access["declined"].items():
+        declined.add_metric([name], count)
+    yield from (limits, declined)
 
 
 def _counters(counters: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -10,7 +10,14 @@ Item = TypeVar("Item")
 MOST = 2**63 - 1
 Offset = Annotated[int, Field(ge=0, le=MOST)]
 Micros = Annotated[int, Field(description="microseconds since 1970")]
-RoleName = Literal["viewer", "reader", "operator"]
+RoleName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=64,
+        description="client, viewer, reader, operator, or one of your own",
+    ),
+]
 
 
 class Model(BaseModel):
@@ -324,6 +331,29 @@ class NewUser(Asked):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     role: RoleName = "viewer"
     password: Annotated[str, Field(min_length=8, max_length=1024)]
+
+
+class UserChange(Asked):
+    role: RoleName | None = None
+    password: Annotated[str, Field(min_length=8, max_length=1024)] | None = None
+
+
+class NewToken(Model):
+    name: str
+    token: str
+
+
+class AccessRule(Asked):
+    who: Annotated[
+        str, Field(max_length=100, description="user:NAME, app:NAME, role:NAME or anonymous")
+    ]
+    may: Annotated[list[str], Field(min_length=1, max_length=4)]
+    topics: Annotated[str, Field(min_length=1, max_length=65535)]
+
+
+class AccessExplanation(Model):
+    allowed: bool
+    why: str
 
 
 class Login(Asked):

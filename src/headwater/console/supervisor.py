@@ -115,7 +115,12 @@ class ConsoleSupervisor:
         arguments = ["--data", str(settings.data), "--fd", str(listening.fileno())]
         arguments += ["--host", settings.host, "--port", str(settings.port)]
         arguments += ["--session-hours", str(settings.session_hours)]
+        arguments += ["--connections", str(settings.connections)]
+        arguments += ["--handshake-seconds", str(settings.handshake_seconds)]
+        arguments += ["--unfinished-seconds", str(settings.unfinished_seconds)]
         arguments += ["--log-format", self._log_format]
+        if settings.anonymous:
+            arguments += ["--anonymous"]
         for name in settings.names:
             arguments += ["--name", name]
         if (tls := settings.tls) is not None:

@@ -5,7 +5,8 @@
     ← {"result": {"redriven": 250}}                     or {"error": "there is no queue …"},
                                                         maybe with a "code" (errors.py: Code)
 
-A connection carries any number of requests, one after the other.
+A connection carries any number of requests, one after the other. Between two of them it may be
+silent for as long as it likes; a request that has begun has to end, and an answer to be read.
 """
 
 import json
@@ -25,6 +26,12 @@ MOST_BYTES = 1 << 20
 
 #: The longest answer. Whoever asks for more has to ask for it in pieces.
 MOST_ANSWER_BYTES = 16 << 20
+
+#: Connections at the same time. The console has a few, and a command has one.
+MOST_CONNECTIONS = 128
+
+#: So long a request may take to arrive once it has begun, and an answer to be read.
+UNFINISHED_SECONDS = 30.0
 
 #: How much of how much is done.
 Progress = Callable[[int, int], None]

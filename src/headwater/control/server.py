@@ -21,6 +21,8 @@ Handler = Callable[..., Awaitable[Any]]
 
 # Progress that nobody reads is not kept.
 _MOST_UNREAD_BYTES = 64 * 1024
+# So long someone who finds no room may take to ask for something.
+_TURNED_AWAY_SECONDS = 1.0
 
 
 class Control:
@@ -34,8 +36,16 @@ class Control:
     A command that has begun runs to its end, even if the one who asked for it has gone.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        connections: int = protocol.MOST_CONNECTIONS,
+        unfinished_seconds: float = protocol.UNFINISHED_SECONDS,
+    ) -> None:
         self._handlers = handlers
+        self._most = connections
+        self._seconds = unfinished_seconds
         self._connections: set[asyncio.Task[None]] = set()
         # All that has to be undone by `stop`.
         self._stack = ExitStack()
@@ -70,19 +80,36 @@ class Control:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._converse(reader, writer)
+            if len(self._connections) > self._most:
+                await self._turn_away(reader, writer)
+            else:
+                await self._converse(reader, writer)
         except ConnectionError:
             pass  # it did not wait for the answer
+        except TimeoutError:
+            writer.transport.abort()  # it sent half a request, or did not read the answer
         except asyncio.CancelledError:
             _write(writer, protocol.error("the broker is stopping"))
         finally:
             self._connections.discard(task)
             writer.close()
 
+    async def _turn_away(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read the request first, or the answer could get lost with what was not read."""
+        async with asyncio.timeout(_TURNED_AWAY_SECONDS):
+            await _read_line(await reader.read(1), reader)
+        sentence = f"the broker has {self._most} control connections already; try again"
+        _write(writer, protocol.error(sentence, Code.UNAVAILABLE.value))
+
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while (line := await _read_line(reader)) != b"":
+        while first := await reader.read(1):
+            async with asyncio.timeout(self._seconds):
+                line = await _read_line(first, reader)
+            if line == b"":
+                return
             _write(writer, await self._answer(line, writer))
-            await writer.drain()
+            async with asyncio.timeout(self._seconds):
+                await writer.drain()
 
     async def _answer(self, line: bytes | None, writer: asyncio.StreamWriter) -> bytes:
         try:
@@ -118,12 +145,14 @@ class Control:
         return await handler(**arguments)
 
 
-async def _read_line(reader: asyncio.StreamReader) -> bytes | None:
-    """The next line; None if it is too long, empty at the end. An unfinished line is no line."""
+async def _read_line(first: bytes, reader: asyncio.StreamReader) -> bytes | None:
+    """The line that begins with `first`; None if it is too long, empty if it has no end."""
+    if first == b"\n":
+        return first
     too_long = False
     while True:
         try:
-            line = await reader.readuntil(b"\n")
+            line = first + await reader.readuntil(b"\n")
         except asyncio.IncompleteReadError:
             return b""
         except asyncio.LimitOverrunError as error:
@@ -131,7 +160,7 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes | None:
             too_long = True
             await reader.readexactly(error.consumed)
         else:
-            return None if too_long else line
+            return None if too_long or len(line) > protocol.MOST_BYTES + 1 else line
 
 
 def _write(writer: asyncio.StreamWriter, line: bytes) -> None:

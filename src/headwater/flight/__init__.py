@@ -1,7 +1,8 @@
 """The log over Arrow Flight: for Spark and everyone else who reads and writes in columns.
 
 `requests.py` says what is spoken, `server.py` hears and tells it, `service.py` does it, `stages.py`
-keeps what is written until it is made visible.
+keeps what is written until `appending.py` makes it visible. `calls.py` bounds how many calls there
+are, and `failures.py` says what becomes of errors.
 """
 
 from headwater.flight.service import FlightService, FlightSettings

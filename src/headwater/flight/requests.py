@@ -10,17 +10,31 @@
                         service.py
 
 A range is [start, end): `end` is behind the last offset. A pattern is PCRE for the whole topic.
+
+A request is bounded: in its bytes, in the length of texts and lists, and numbers fit into 64 bits.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from headwater.errors import Code, Refusal
-from headwater.filters import RegexFilter
+from headwater.flight.patterns import TopicPattern
+
+#: A request as JSON.
+MOST_BYTES = 4 << 20
+MOST_NUMBER = 2**63 - 1
+#: Texts that are no pattern: topics, and names of queries, producers and attempts.
+MOST_TEXT_BYTES = 65_535
+MOST_TOPICS = 10_000
+MOST_PARTS = 10_000
+#: What is nested deeper in a report, nobody looks at.
+MOST_DEPTH = 32
+#: Topics in one answer.
+MOST_LISTED = 10_000
 
 T = TypeVar("T")
 
@@ -63,7 +77,7 @@ class Read:
             raise Refusal(Code.MALFORMED, "give either topics or a pattern, not both")
         if self.topics is not None:
             return frozenset(self.topics).__contains__
-        return None if self.pattern is None else RegexFilter.parse(self.pattern).matches
+        return None if self.pattern is None else TopicPattern(self.pattern).matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,8 @@ class OffsetAt:
 
 @dataclass(frozen=True, slots=True)
 class ListTopics:
+    """The topics of the log in their order, at most MOST_LISTED of them."""
+
     pattern: str | None = None
     after: str = ""
     limit: int = 1000
@@ -118,7 +134,7 @@ class ListTopics:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cut a range into pieces of about `bytes` each."""
+    """Cut a range into pieces of about `bytes` each, or of more if there would be too many."""
 
     start: int
     end: int
@@ -138,49 +154,101 @@ class Nothing:
     """A request without arguments."""
 
 
+def parse_put(body: bytes) -> Append | Stage:
+    """What is to become of the rows that follow. Raises Refusal with a sentence."""
+    content = _object(body)
+    kind = {"append": Append, "stage": Stage}.get(str(content.pop("do", "")))
+    if kind is None:
+        raise Refusal(Code.MALFORMED, 'say {"do": "append"} or {"do": "stage"}')
+    made: Append | Stage = _made(kind, content)
+    return made
+
+
 def parse(kind: type[T], body: bytes) -> T:
     """A request of this kind. Raises Refusal with a sentence."""
+    return _made(kind, _object(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if len(body) > MOST_BYTES:
+        raise Refusal(Code.TOO_LARGE, f"a request has at most {MOST_BYTES} bytes")
     try:
         content = json.loads(body or b"{}")
-    except ValueError:
-        raise Refusal(Code.MALFORMED, "a request is a JSON object") from None
+    except (ValueError, RecursionError):
+        content = None
     if not isinstance(content, dict):
         raise Refusal(Code.MALFORMED, "a request is a JSON object")
+    return content
+
+
+def _made(kind: type[T], content: dict[str, Any]) -> T:
     declared = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
     if unknown := content.keys() - declared.keys():
-        raise Refusal(Code.MALFORMED, f"there is no {', '.join(sorted(unknown))} in this request")
+        named = ", ".join(sorted(unknown)[:3])[:100]
+        raise Refusal(Code.MALFORMED, f"there is no {named} in this request")
     for name, each in declared.items():
         optional = each.default is not MISSING or each.default_factory is not MISSING
         if name not in content and not optional:
             raise Refusal(Code.MALFORMED, f"{name} is missing")
         wanted = each.type.__name__ if isinstance(each.type, type) else str(each.type)
-        if name in content and not _fits(content[name], wanted):
-            raise Refusal(Code.MALFORMED, f"{name} has to be {_WORDS[wanted]}")
+        words, fits = _KINDS[wanted]
+        if name in content and not fits(content[name]):
+            raise Refusal(Code.MALFORMED, f"{name} has to be {words}")
     return kind(**content)
 
 
-_WORDS = {
-    "int": "a whole number from 0",
-    "str": "a text",
-    "bool": "true or false",
-    "str | None": "a text",
-    "list[str] | None": "a list of texts",
-    "dict[str, str]": "an object of texts",
-    "dict[str, typing.Any]": "an object",
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_NUMBER
+
+
+def _is_text(value: Any) -> bool:
+    """A text that UTF-8 can say, and that is not too long."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return len(value.encode()) <= MOST_TEXT_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_TOPICS and all(map(_is_text, value))
+
+
+def _are_parts(value: Any) -> bool:
+    if not isinstance(value, dict) or len(value) > MOST_PARTS:
+        return False
+    return all(map(_is_text, value.keys())) and all(map(_is_text, value.values()))
+
+
+def _is_shallow(value: Any) -> bool:
+    """An object that is not nested too deep: whoever writes or shows it follows it down."""
+    level: list[Any] = [value]
+    for _ in range(MOST_DEPTH):
+        level = [inner for each in level for inner in _inside(each)]
+    return isinstance(value, dict) and not level
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+#: What a value of each declared type has to be: in words, and whether one is.
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": (f"a whole number from 0 to {MOST_NUMBER}", _is_number),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": (f"a text of at most {MOST_TEXT_BYTES} bytes in UTF-8", _is_text),
+    "str | None": (f"a text of at most {MOST_TEXT_BYTES} bytes in UTF-8", _or_none(_is_text)),
+    "list[str] | None": (f"a list of at most {MOST_TOPICS} texts", _or_none(_is_list)),
+    "dict[str, str]": (f"an object of at most {MOST_PARTS} texts", _are_parts),
+    "dict[str, typing.Any]": (
+        f"an object that is nested at most {MOST_DEPTH} deep",
+        _is_shallow,
+    ),
 }
-
-
-def _fits(value: Any, declared: str) -> bool:
-    if declared == "int":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if declared == "bool":
-        return isinstance(value, bool)
-    if declared.startswith("list"):
-        return value is None or (
-            isinstance(value, list) and all(isinstance(each, str) for each in value)
-        )
-    if declared == "dict[str, typing.Any]":
-        return isinstance(value, dict)
-    if declared.startswith("dict"):
-        return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-    return isinstance(value, str) or (value is None and "None" in declared)

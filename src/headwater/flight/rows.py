@@ -14,26 +14,43 @@ from headwater.message import Headers, Run
 
 PROTOCOL = "flight"
 RUN_BYTES = 512 * 1024
+# What a run takes besides its payloads, measured with a million of them: its objects, and their
+# places in the rows of the writer, of the newest messages and of those who push them.
+RUN_MEMORY = 640
+PIECE_ROWS = 16_384
+# Payloads up to this size become Python's where topics change with almost every row: an array of
+# Arrow's for each would take more memory.
+SMALL_BYTES = 512
+FEW_ROWS = 4
+_TEXTS = frozenset((pa.string(), pa.large_string()))
 
 
 class Checker:
     """Refuses rows that cannot be messages, by their position."""
 
-    def __init__(self, message_bytes: int, topic_bytes: int) -> None:
+    def __init__(self, message_bytes: int, topic_bytes: int, batch_bytes: int) -> None:
         self._message_bytes = message_bytes
         self._topic_bytes = topic_bytes
+        # One message always fits into a record batch.
+        self._batch_bytes = max(batch_bytes, 2 * message_bytes)
         self._known: set[str] = set()
         self._rows = 0
 
-    def check(self, batch: Any) -> Any:
-        """The batch in the order of WRITE_SCHEMA."""
+    def check(self, batch: Any) -> Iterator[Any]:
+        """The rows in the order of WRITE_SCHEMA, in batches that are not too long: what is made of
+        one of them in Python keeps others from running."""
+        self._check_size(batch.nbytes)
+        for first in range(0, len(batch), PIECE_ROWS):
+            yield self._checked(batch.slice(first, PIECE_ROWS))
+
+    def _checked(self, batch: Any) -> Any:
         columns = []
         for name in ("topic", "value"):
             if name not in batch.schema.names:
                 raise Refusal(Code.MALFORMED, f"the column {name} is missing")
-            columns.append(_cast(batch.column(name), WRITE_SCHEMA.field(name).type, name))
+            columns.append(self._cast(batch.column(name), WRITE_SCHEMA.field(name).type, name))
         if "headers" in batch.schema.names:
-            columns.append(_cast(batch.column("headers"), HEADERS, "headers"))
+            columns.append(self._cast(batch.column("headers"), HEADERS, "headers"))
         else:
             columns.append(pa.nulls(len(batch), HEADERS))
         for name, column in zip(("topic", "value"), columns, strict=False):
@@ -47,6 +64,26 @@ class Checker:
             self._check_topic(topic, columns[0])
         self._rows += len(batch)
         return pa.RecordBatch.from_arrays(columns, schema=WRITE_SCHEMA)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._batch_bytes:
+            raise Refusal(
+                Code.TOO_LARGE,
+                f"a record batch of {size} bytes is over the limit of {self._batch_bytes} "
+                "(flight.record_batch_bytes); send smaller ones",
+            )
+
+    def _cast(self, column: Any, kind: Any, name: str) -> Any:
+        if column.type == kind:
+            return column
+        try:
+            self._check_size(_size_as_rows(column))
+            return column.cast(kind)
+        except pa.ArrowException:
+            raise Refusal(
+                Code.MALFORMED,
+                f"the column {name} has the type {str(column.type)[:100]}, not {kind}",
+            ) from None
 
     def _check_topic(self, topic: str, column: Any) -> None:
         if topic in self._known:
@@ -62,25 +99,60 @@ class Checker:
         raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}")
 
 
-def _cast(column: Any, kind: Any, name: str) -> Any:
-    try:
-        return column if column.type == kind else column.cast(kind)
-    except pa.ArrowException:
-        raise Refusal(
-            Code.MALFORMED, f"the column {name} has the type {column.type}, not {kind}"
-        ) from None
+def _size_as_rows(column: Any) -> int:
+    """How many bytes a column has when every row has its value: where many rows share one, a column
+    of a few kilobytes can be terabytes. Raises ArrowException if nobody can tell."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(column.dictionary)
+        return int(pc.sum(lengths.take(column.indices)).as_py() or 0)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        # A view has 16 bytes; the first four are its length.
+        views = memoryview(column.buffers()[1]).cast("i")[::4]
+        return sum(views[column.offset : column.offset + len(column)])
+    plain = (
+        *(pa.types.is_null(kind), pa.types.is_primitive(kind)),
+        *(pa.types.is_string(kind), pa.types.is_large_string(kind)),
+        *(pa.types.is_binary(kind), pa.types.is_large_binary(kind)),
+        pa.types.is_fixed_size_binary(kind),
+        pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= _TEXTS,
+    )
+    if not any(plain):
+        raise pa.ArrowInvalid(f"{kind} cannot be cast")
+    return int(column.nbytes)
 
 
 def runs_of(batches: Iterable[Any], publisher: str, skip: int = 0) -> Iterator[Run]:
     """The rows as runs, without the first `skip` rows."""
+    shared: dict[str, str] = {}
     for batch in batches:
         if skip >= len(batch):
             skip -= len(batch)
             continue
         batch, skip = batch.slice(skip), 0
-        for first, stop, topic, headers in _stretches(batch):
-            for cells in _pieces(Cells(batch.column(1).slice(first, stop - first))):
-                yield Run(topic, cells, protocol=PROTOCOL, publisher=publisher, headers=headers)
+        for topic, payloads, headers in _stretches_of(batch):
+            topic = shared.setdefault(topic, topic)
+            yield Run(topic, payloads, protocol=PROTOCOL, publisher=publisher, headers=headers)
+
+
+def memory_of(run: Run) -> int:
+    """About what a run takes on its way to the log, where what Arrow has of it is in a file."""
+    payloads = 0 if isinstance(run.payloads, Cells) else run.size + 48 * len(run)
+    return RUN_MEMORY + payloads
+
+
+def _stretches_of(batch: Any) -> Iterator[tuple[str, Sequence[bytes], Headers]]:
+    stretches = list(_stretches(batch))
+    values = Cells(batch.column(1))
+    few = len(stretches) * FEW_ROWS > len(batch)
+    if few and values.total_bytes <= SMALL_BYTES * len(batch):
+        payloads = list(values)
+        for first, stop, topic, headers in stretches:
+            yield topic, payloads[first:stop], headers
+        return
+    for first, stop, topic, headers in stretches:
+        for cells in _pieces(Cells(batch.column(1).slice(first, stop - first))):
+            yield topic, cells, headers
 
 
 def _pieces(cells: Cells) -> Iterator[Sequence[bytes]]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import flight
 
-from headwater.errors import Code, HeadwaterError, Refusal
-from headwater.flight import requests
+from headwater.errors import HeadwaterError
+from headwater.flight import calls, requests
+from headwater.flight.calls import Call
+from headwater.flight.failures import told, told_of_each
 from headwater.flight.requests import parse
 from headwater.tls import TlsFiles
 
@@ -23,7 +25,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self, service: "FlightService", location: str, token: str | None, tls: Mapping[str, Any]
     ) -> None:
-        middleware = {"token": _Gate(token)} if token else {}
+        middleware: dict[str, Any] = {"token": _Gate(token)} if token else {}
+        middleware[calls.NAME] = service.calls
         super().__init__(location, middleware=middleware, **tls)
         self._service = service
         self._actions: dict[str, tuple[type, Callable[[Any], dict[str, Any]]]] = {
@@ -38,37 +41,59 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         }
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        with _told():
+        call = Call.of(context)
+        with told("a read"):
             self._service.check_running()
-            schema, batches = self._service.read(parse(requests.Read, ticket.ticket))
-        return flight.GeneratorStream(schema, _telling(batches))
+            request = parse(requests.Read, ticket.ticket)
+            schema, batches = self._service.read(request, context.is_cancelled)
+        return flight.GeneratorStream(schema, told_of_each("a read", call.sent(batches)))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        with _told():
+        call = Call.of(context)
+        with told("a write"):
             self._service.check_running()
-            content = json.loads(descriptor.command or b"{}")
-            kind = content.pop("do", "") if isinstance(content, dict) else ""
-            body = json.dumps(content).encode()
-            batches = (chunk.data for chunk in reader)
-            if kind == "append":
-                result = self._service.append(parse(requests.Append, body), batches)
-            elif kind == "stage":
-                result = self._service.stage(parse(requests.Stage, body), batches)
+            request = requests.parse_put(descriptor.command or b"")
+            batches = call.received(reader)
+            if isinstance(request, requests.Append):
+                result = self._service.append(request, batches)
             else:
-                raise HeadwaterError('say {"do": "append"} or {"do": "stage"}')
+                result = self._service.stage(request, batches)
             writer.write(pa.py_buffer(json.dumps(result).encode()))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
-        with _told():
+        with told("an action"):
             self._service.check_running()
             if action.type not in self._actions:
-                raise HeadwaterError(f"there is no action {action.type}")
+                raise HeadwaterError(f"there is no action {action.type[:100]}")
+            if len(action.body) > requests.MOST_BYTES:  # before it is copied
+                raise HeadwaterError(f"a request has at most {requests.MOST_BYTES} bytes")
             kind, act = self._actions[action.type]
             result = act(parse(kind, action.body.to_pybytes()))
         yield flight.Result(json.dumps(result).encode())
 
     def list_actions(self, context: Any) -> list[Any]:
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
+
+    # What others ask every Flight server for. Without these, pyarrow answers with a traceback.
+
+    def list_flights(self, context: Any, criteria: Any) -> Iterator[Any]:
+        raise _no("list of flights")
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        raise _no("flight of that name")
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        return flight.SchemaResult(requests.READ_SCHEMA)  # that of every read
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        raise _no("exchange")
+
+
+def _no(what: str) -> Exception:
+    error: Exception = flight.FlightServerError(
+        f"there is no {what}: ask with do_get, do_put and do_action, as docs/spark.md says"
+    )
+    return error
 
 
 def server_tls(files: TlsFiles | None) -> dict[str, Any]:
@@ -102,24 +127,3 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight.FlightUnauthenticatedError(
                 "this broker wants a token: set the option `token`"
             )
-
-
-class _told:
-    """Errors as Flight tells them."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, Refusal) and error.code in (Code.UNAVAILABLE, Code.NO_SPACE):
-            raise flight.FlightUnavailableError(str(error)) from None
-        if isinstance(error, OSError):  # of the log's files: clients may try again
-            raise flight.FlightUnavailableError(error.strerror or str(error)) from None
-        if isinstance(error, HeadwaterError):
-            raise flight.FlightServerError(str(error)) from None
-        if isinstance(error, ValueError) and kind is not None and issubclass(kind, ValueError):
-            raise flight.FlightServerError(f"this request makes no sense: {error}") from None
-
-
-def _telling(batches: Iterator[Any]) -> Iterator[Any]:
-    with _told():
-        yield from batches

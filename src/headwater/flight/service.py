@@ -16,38 +16,37 @@ what is appended goes through the loop, where offsets are given out.
 """
 
 import asyncio
+import heapq
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headwater import arrow_compute as pc
 from headwater.broker.broker import Broker
-from headwater.broker.delays import FROM
-from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
-from headwater.filters import RegexFilter
+from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.flight import requests
+from headwater.flight.appending import READ_BYTES, BatchAppender
+from headwater.flight.calls import Calls
+from headwater.flight.patterns import TopicPattern
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
-from headwater.flight.rows import PROTOCOL, Checker, runs_of
+from headwater.flight.rows import Checker
 from headwater.flight.server import FlightServer, server_tls
-from headwater.flight.stages import Intent, Stages, stage_of
-from headwater.message import Group, Run
+from headwater.flight.stages import Stages, stage_of
 from headwater.tls import TlsFiles
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
-# How much is read from the log at once, and how many rows a batch that is sent should have.
-READ_BYTES = 4 * 1024 * 1024
+# How many rows a batch that is sent should have.
 CHUNK_ROWS = 65_536
-CHUNK_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 CLEANING_SECONDS = 600.0
 # So long an address is tried to be taken again for a new certificate.
 RENEWAL_SECONDS = 5.0
@@ -61,6 +60,13 @@ class FlightSettings:
     tls: TlsFiles | None = None
     message_bytes: int = 16 * 1024 * 1024
     topic_bytes: int = 1024
+    #: Calls at the same time, and how long a client may keep one waiting.
+    calls: int = 100
+    idle_seconds: float = 60.0
+    #: What a client may send in one piece, stage, and make visible in one step.
+    record_batch_bytes: int = 64 * 1024 * 1024
+    staged_bytes: int = 16 << 30
+    commit_bytes: int = 512 * 1024 * 1024
 
 
 class FlightService:
@@ -84,16 +90,21 @@ class FlightService:
         self._report = report
         self._traffic = traffic
         self._counting = threading.Lock()
-        self._stages = Stages(data)
+        self._stages = Stages(data, settings.staged_bytes)
         self._settings = settings
+        self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
+        self.calls = Calls(settings.calls, settings.idle_seconds)
         self._server: FlightServer | None = None
         self._tls: Mapping[str, Any] = {}
         self._renewing = threading.Lock()
         self._retired: FlightServer | None = None  # its end is no failure
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._cleaner: asyncio.Task[None] | None = None
-        self._committing: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._tasks: list[asyncio.Task[None]] = []
+        # One at a time: each has its rows in memory, and all go through one writer.
+        self._committing = threading.Lock()
+        # The same: each counts all topics.
+        self._listing = threading.Lock()
 
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
@@ -104,8 +115,8 @@ class FlightService:
                 intent.query,
             )
             try:
-                await asyncio.to_thread(self._append, intent, True)
-            except (OSError, LogUnavailable, pa.ArrowException) as error:
+                await asyncio.to_thread(self._appender.append, intent, True)
+            except (OSError, HeadwaterError, pa.ArrowException) as error:
                 # No reason to serve nobody. The query can stage and commit its batch again.
                 logger.error(
                     "batch %d of query %s cannot be finished: %s",
@@ -124,7 +135,10 @@ class FlightService:
                 f"cannot listen for flight on {settings.host}:{settings.port}; "
                 'choose another address with [listen] flight = "host:port"'
             ) from None
-        self._cleaner = self._loop.create_task(self._clean())
+        self._tasks = [
+            self._loop.create_task(self._clean()),
+            self._loop.create_task(self._look_after()),
+        ]
         return settings.host, port
 
     def _serve(self, port: int, tls: Mapping[str, Any]) -> int:
@@ -189,8 +203,8 @@ class FlightService:
     async def stop(self, seconds: float) -> bool:
         """Returns whether it has ended in that time: a reader that does not read holds it up."""
         self.refuse()
-        if self._cleaner is not None:
-            self._cleaner.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._server is None:
             return True
         ended = asyncio.Event()
@@ -220,16 +234,27 @@ class FlightService:
                 logger.exception("staged batches could not be cleaned up")
             await asyncio.sleep(CLEANING_SECONDS)
 
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._settings.idle_seconds / 4, 5.0))
+            try:
+                await asyncio.to_thread(self.calls.hang_up_on_the_idle)
+                await asyncio.to_thread(self._appender.close_unused)
+            except Exception:
+                logger.exception("what calls have left could not be ended")
+
     # What the server's threads call
 
-    def read(self, request: requests.Read) -> tuple[Any, Iterator[Any]]:
+    def read(
+        self, request: requests.Read, is_cancelled: Callable[[], bool]
+    ) -> tuple[Any, Iterator[Any]]:
         """The schema, and record batches of that schema."""
         self._check_kept(request.start, request.end)
         if request.end > self._engine.watermark:
             raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
         names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
-        return schema, self._counted(_chunks(self._flat(request, schema)))
+        return schema, self._counted(_chunks(self._flat(request, schema, is_cancelled)))
 
     def _counted(self, chunks: Iterator[Any]) -> Iterator[Any]:
         for chunk in chunks:
@@ -251,9 +276,12 @@ class FlightService:
                 f"begins at {kept}"
             )
 
-    def _flat(self, request: requests.Read, schema: Any) -> Iterator[Any]:
+    def _flat(
+        self, request: requests.Read, schema: Any, is_cancelled: Callable[[], bool]
+    ) -> Iterator[Any]:
         at, wanted = request.start, request.wanted()
-        while at < request.end:
+        while at < request.end and not is_cancelled():
+            self.check_running()  # it may be long until there is anything to send
             batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
             # Retention does not wait for readers, and what it takes meanwhile is passed over.
             self._check_kept(at, request.end)
@@ -271,12 +299,16 @@ class FlightService:
         return {"offset": self._in_loop(self._engine.offset_at(request.timestamp))}
 
     def topics(self, request: requests.ListTopics) -> dict[str, Any]:
-        found = self._engine.topics()
-        matches = RegexFilter.parse(request.pattern).matches if request.pattern else None
-        names = sorted(
-            name for name in found if name > request.after and (not matches or matches(name))
-        )
-        page = names[: request.limit]
+        matches = TopicPattern(request.pattern).matches if request.pattern else None
+        limit = min(request.limit, requests.MOST_LISTED)
+        with self._listing:
+            self.check_running()
+            found = self._engine.topics()
+            # Not sorted: to sort a million names keeps everyone else from running.
+            names = heapq.nsmallest(
+                limit + 1,
+                (name for name in found if name > request.after and (not matches or matches(name))),
+            )
         return {
             "topics": [
                 {
@@ -285,9 +317,9 @@ class FlightService:
                     "first_timestamp": found[name].first,
                     "last_timestamp": found[name].last,
                 }
-                for name in page
+                for name in names[:limit]
             ],
-            "more": len(names) > len(page),
+            "more": len(names) > limit,
         }
 
     def split(self, request: requests.Split) -> dict[str, Any]:
@@ -304,7 +336,8 @@ class FlightService:
         return self.commit(commit)
 
     def commit(self, request: requests.Commit) -> dict[str, Any]:
-        with self._committing[request.query]:
+        with self._committing:
+            self.check_running()
             done = self._stages.committed(request.query)
             if done is not None and request.batch <= done.batch:
                 self._stages.drop(request.query, request.batch)
@@ -315,7 +348,7 @@ class FlightService:
                     "repeated": True,
                 }
             intent, resumed = self._stages.begin(request, self._engine.watermark)
-            first, count = self._append(intent, resumed)
+            first, count = self._appender.append(intent, resumed)
             return {"first": first, "count": count, "repeated": False}
 
     def abort(self, request: requests.Abort) -> dict[str, Any]:
@@ -334,74 +367,18 @@ class FlightService:
         self._report(request.pipeline, request.state)
         return {}
 
-    def _append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
-        """Append the rows of a batch, without those that are there already."""
-        stored = self._stored(intent) if resumed else []
-        runs = list(runs_of(self._stages.rows(intent.files), intent.publisher, len(stored)))
-        first = self._publish(runs) if runs else self._engine.watermark
-        first = stored[0] if stored else first
-        count = len(stored) + sum(map(len, runs))
-        self._stages.finish(intent, first, count)
-        return first, count
-
-    def _stored(self, intent: Intent) -> list[int]:
-        """The offsets of the batch's rows that are in the log."""
-        self._in_loop(self._settled())
-        at, end = max(intent.since, self._engine.start), self._engine.watermark
-        found: list[int] = []
-        while at < end:
-            batches, at = self._engine.read_flat(at, None, READ_BYTES, end)
-            for batch in batches:
-                # A client of any other protocol may call itself as it likes.
-                ours = pc.and_(
-                    pc.equal(batch.column("publisher"), intent.publisher),
-                    pc.equal(batch.column("protocol"), PROTOCOL),
-                )
-                offsets = batch.column("offset").filter(ours).to_pylist()
-                headers = batch.column("headers").filter(ours).to_pylist()
-                # What was put off and delivered later is there a second time.
-                found += [
-                    offset
-                    for offset, named in zip(offsets, headers, strict=True)
-                    if FROM not in dict(named or ())
-                ]
-        return found
+    def _count_in(self, messages: int, size: int) -> None:
+        with self._counting:
+            self._traffic.messages_in += messages
+            self._traffic.bytes_in += size
 
     def _checked(self, batches: Iterator[Any]) -> Iterator[Any]:
-        checker = Checker(self._settings.message_bytes, self._settings.topic_bytes)
-        return map(checker.check, batches)
+        settings = self._settings
+        checker = Checker(settings.message_bytes, settings.topic_bytes, settings.record_batch_bytes)
+        return chain.from_iterable(map(checker.check, batches))
 
     def _in_loop(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _publish(self, runs: list[Run]) -> int:
-        """Append all runs in one group; returns the first offset when all are durable. What takes
-        time with very many runs is done here, and not in the loop."""
-        group = self._broker.prepare(runs)
-        first: int = self._in_loop(self._append_all(group))
-        with self._counting:
-            self._traffic.messages_in += group.count
-            self._traffic.bytes_in += sum(run.size for run in runs)
-        return first
-
-    # What happens in the loop
-
-    async def _append_all(self, group: Group) -> int:
-        batches = self._broker.publish_all(group)
-        await self._durable(batches[-1].end)
-        return batches[0].offset
-
-    async def _settled(self) -> None:
-        await self._durable(self._engine.end)
-
-    async def _durable(self, end: int) -> None:
-        done: asyncio.Future[LogUnavailable | None] = self._loop.create_future()
-        self._engine.when_durable(
-            end, lambda error: None if done.done() else done.set_result(error)
-        )
-        self._engine.hurry()
-        if (error := await done) is not None:
-            raise error
 
 
 def _chunks(batches: Iterator[Any]) -> Iterator[Any]:

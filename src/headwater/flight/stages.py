@@ -14,7 +14,9 @@ crash, before it serves anyone, or a client that commits again) counts the rows 
 appends the rest. A batch that is not newer than the query's last is not appended again.
 """
 
+import hashlib
 import logging
+import mmap
 import os
 import re
 import shutil
@@ -39,6 +41,13 @@ logger = logging.getLogger(__name__)
 # Stages of a query that is gone for good; Spark keeps retrying for much less.
 ABANDONED_SECONDS = 24 * 3600.0
 _PATIENCE_SECONDS = 30.0
+# After so many bytes, whoever writes looks whether there is room for more.
+LOOK_BYTES = 64 << 20
+# Of larger files, memory is given back while they are read. That takes an open file for each.
+LARGE_BYTES = 16 << 20
+# A name in a directory, on all file systems.
+_MOST_NAME = 255
+_PARTITION = re.compile(r"[0-9]{1,19}")
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{0,100}")
 
 _SCHEMA = """
@@ -81,9 +90,10 @@ class LastCommit:
 class Stages:
     """Used by many threads; SQLite and the file system keep them apart."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, most_bytes: int = 16 << 30) -> None:
         self._directory = directory / "stages"
         self._path = directory / "flight.db"
+        self._most_bytes = most_bytes
 
     def write(self, stage: Stage, batches: Iterator[Any], schema: Any) -> tuple[int, int]:
         """Keep rows aside; returns how many rows and bytes. They are on disk when this returns."""
@@ -92,27 +102,45 @@ class Stages:
         path = self._file(stage.query, stage.batch, str(stage.partition), stage.attempt)
         make_directories(path.parent)
         unfinished = path.with_suffix(f".{os.urandom(8).hex()}.part")
-        rows = 0
+        rows, looked_at = 0, -LOOK_BYTES
         try:
-            with unfinished.open("wb") as file:
-                with pa.ipc.new_stream(file, schema) as writer:
-                    for batch in batches:
-                        writer.write_batch(batch)
-                        rows += len(batch)
-                file.flush()
-                os.fdatasync(file.fileno())
-                size = file.tell()
+            # A file of Arrow's: it is written without holding the interpreter.
+            with (
+                pa.OSFile(str(unfinished), "wb") as file,
+                pa.ipc.new_stream(file, schema) as writer,
+            ):
+                for batch in batches:
+                    writer.write_batch(batch)
+                    rows += len(batch)
+                    if file.tell() >= looked_at + LOOK_BYTES:
+                        looked_at = file.tell()
+                        self._check_room(looked_at)
+            size = _sync(unfinished)
             unfinished.replace(path)
             sync_directory(path.parent)
         finally:
             unfinished.unlink(missing_ok=True)
         return rows, size
 
-    def rows(self, files: tuple[Path, ...]) -> Iterator[Any]:
+    def _check_room(self, size: int) -> None:
+        """Refuse a stage that has so many bytes so far, if there is no room for more."""
+        most = self._most_bytes
+        if size > most:
+            raise Refusal(
+                Code.TOO_LARGE,
+                f"these rows have more than {most} bytes (flight.staged_bytes); write them in "
+                "smaller batches",
+            )
+        if _bytes_below(self._directory) > most:
+            raise Refusal(
+                Code.UNAVAILABLE,
+                f"rows that are not committed yet have {most} bytes already "
+                "(flight.staged_bytes); try again when some of them are",
+            )
+
+    def rows(self, files: tuple[Path, ...]) -> "StagedRows":
         """The record batches of staged files, in a fixed order."""
-        for path in files:
-            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
-                yield from reader
+        return StagedRows(files)
 
     def committed(self, query: str) -> LastCommit | None:
         with self._reading() as database:
@@ -156,6 +184,13 @@ class Stages:
             database.execute("DELETE FROM intents WHERE query = ?", (intent.query,))
         self.drop(intent.query, intent.batch)
 
+    def forget(self, intent: Intent) -> None:
+        """Nothing of it is in the log, and nothing will be."""
+        with self._writing() as database:
+            database.execute(
+                "DELETE FROM intents WHERE query = ? AND batch = ?", (intent.query, intent.batch)
+            )
+
     def drop(self, query: str, batch: int) -> None:
         """Remove the files of a batch, and of older ones that nobody committed."""
         folder = self._folder(query)
@@ -197,10 +232,12 @@ class Stages:
         if not query or len(query) > 200:
             raise Refusal(Code.MALFORMED, "a query's name has 1 to 200 characters")
         name = quote(query, safe="")
+        if len(name) > _MOST_NAME:  # of letters that take several bytes
+            name = f"{name[:100]}%{hashlib.sha256(query.encode()).hexdigest()}"
         return self._directory / (f"%2E{name[1:]}" if name.startswith(".") else name)
 
     def _file(self, query: str, batch: int, partition: str, attempt: str) -> Path:
-        if not partition.isdigit() or not _ATTEMPT.fullmatch(attempt):
+        if not _PARTITION.fullmatch(partition) or not _ATTEMPT.fullmatch(attempt):
             raise Refusal(Code.MALFORMED, "a part is a number and the attempt that counts")
         return self._folder(query) / str(batch) / f"{partition}.{attempt}.arrow"
 
@@ -220,11 +257,67 @@ class Stages:
             raise LogUnavailable(f"flight.db cannot be written: {error}") from None
 
 
+class StagedRows:
+    """Rows in files that are mapped into memory: the system reads them when they are looked at."""
+
+    def __init__(self, files: tuple[Path, ...]) -> None:
+        self._files = files
+        self._mapped: list[mmap.mmap] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        for path in self._files:
+            with self._source(path) as source, pa.ipc.open_stream(source) as reader:
+                yield from reader
+
+    def _source(self, path: Path) -> Any:
+        if path.stat().st_size < LARGE_BYTES:
+            return pa.memory_map(str(path))
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._mapped.append(mapped)
+        return pa.BufferReader(pa.py_buffer(mapped))
+
+    def let_go(self) -> None:
+        """Give back the memory of what was looked at. Whoever looks again finds it again."""
+        for mapped in self._mapped:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> bool:
+        """Whether nobody uses them any more. The system then has a deleted file to forget, which
+        can take a while: a thread should do this, and not the event loop."""
+        while self._mapped:
+            try:
+                self._mapped[-1].close()
+            except BufferError:  # subscribers that are a little behind still read it
+                return False
+            self._mapped.pop()
+        return True
+
+
 def stage_of(append: Append) -> tuple[Stage, Commit]:
     """An append in one step is a batch of one part."""
     query = f"producer/{append.producer}"
     return Stage(query, append.sequence, 0), Commit(query, append.sequence, {"0": ""})
 
 
+def _sync(path: Path) -> int:
+    """Have a file on the disk; returns its size."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):  # gone a moment ago
+                total += os.stat(os.path.join(folder, name)).st_size
+    return total
+
+
 def _by_number(part: tuple[str, str]) -> int:
-    return int(part[0]) if part[0].isdigit() else -1
+    return int(part[0]) if _PARTITION.fullmatch(part[0]) else -1

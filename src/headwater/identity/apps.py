@@ -15,9 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headwater import sqlite
+from headwater.actions import APP_ROLE
 from headwater.errors import HeadwaterError
+from headwater.files import make_private
+from headwater.identity.users import parse_role
 from headwater.units import is_client_id
 
 FILE = "state.db"
@@ -26,9 +30,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS apps (
     client_id     TEXT PRIMARY KEY,
     client_secret TEXT NOT NULL,
-    created       INTEGER  -- microseconds since 1970
+    created       INTEGER,  -- microseconds since 1970
+    protocol      TEXT NOT NULL DEFAULT '',
+    role          TEXT NOT NULL DEFAULT 'app'
 );
 """
+# Of tables that an earlier version has made.
+_NEW_COLUMNS = ("protocol TEXT NOT NULL DEFAULT ''", "role TEXT NOT NULL DEFAULT 'app'")
 _PATIENCE_SECONDS = 10.0
 Connect = Callable[[Path, str, float], sqlite3.Connection]
 # SQLite keeps what was written last in files of its own.
@@ -40,6 +48,17 @@ class App:
     client_id: str
     client_secret: str = field(repr=False)
     created: int
+    protocol: str = ""
+    role: str = APP_ROLE
+
+    def summary(self) -> dict[str, Any]:
+        """All but the secret."""
+        return {
+            "client_id": self.client_id,
+            "created": self.created,
+            "protocol": self.protocol,
+            "role": self.role,
+        }
 
 
 class Apps:
@@ -52,12 +71,10 @@ class Apps:
         if not self._path.exists():
             return []
         with self._open(sqlite.connect_to_read) as database:
-            rows = database.execute(
-                "SELECT client_id, client_secret, created FROM apps ORDER BY client_id"
-            )
+            rows = database.execute("SELECT * FROM apps ORDER BY client_id")
             return [App(*row) for row in rows]
 
-    def add(self, name: str) -> str:
+    def add(self, name: str, protocol: str = "", role: str = APP_ROLE) -> str:
         """Make an app, and return its secret."""
         if not is_client_id(name):
             raise HeadwaterError(
@@ -68,7 +85,9 @@ class Apps:
         with self._open() as database:
             try:
                 created = time.time_ns() // 1000
-                database.execute("INSERT INTO apps VALUES (?, ?, ?)", (name, secret, created))
+                _add_columns(database)
+                row = (name, secret, created, protocol, parse_role(role))
+                database.execute("INSERT INTO apps VALUES (?, ?, ?, ?, ?)", row)
             except sqlite3.IntegrityError:
                 raise HeadwaterError(
                     f'there is an app "{name}" already; '
@@ -97,7 +116,7 @@ class Apps:
 
     def _keep_private(self) -> None:
         """Before there is a secret in it: the file is for nobody but its owner."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._path.parent)
         with suppress(FileExistsError):
             # Only if it is not there: to close a file ends all locks that SQLite has on it in this
             # process, through other connections too.
@@ -105,3 +124,10 @@ class Apps:
         for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):
                 os.chmod(f"{self._path}{suffix}", 0o600)
+
+
+def _add_columns(database: sqlite3.Connection) -> None:
+    there = {row[1] for row in database.execute("PRAGMA table_info(apps)")}
+    for column in _NEW_COLUMNS:
+        if column.partition(" ")[0] not in there:
+            database.execute(f"ALTER TABLE apps ADD COLUMN {column}")

@@ -105,8 +105,8 @@ class Notes(Protocol):
     def delete_queue(self, name: str) -> None:
         """Forget a queue."""
 
-    def queue_names(self) -> list[str]:
-        """Those of queues; what begins with "$" is the broker's own."""
+    def queue_names(self, prefix: str = "") -> list[str]:
+        """Those of queues. What begins with "$" is the broker's own, and told only if asked for."""
 
     async def flush(self) -> None:
         """Returns when all that was noted is on the disk, also if the machine loses its power.

@@ -37,6 +37,15 @@ class Terms:
     now: float = 0.0
     #: It is inside TLS.
     secure: bool = False
+    #: The user that its certificate names, if it has shown one.
+    user: str = ""
+    #: It need not say who it is: the listener is for everyone, or the certificate has told.
+    known: bool = True
+
+    @property
+    def publisher(self) -> str:
+        """What it is called as the publisher of messages, if it says nothing else."""
+        return self.user or self.peer
 
 
 class Session(ABC):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.declare import table
 
 if TYPE_CHECKING:
+    from headwater.gate import KnownApp
     from headwater.protocols.base import Service
 
 #: The key or entry of the configuration that a sentence is about, and the sentence.
@@ -79,6 +80,10 @@ class Protocol:
     acknowledges: bool = False
     #: Only apps may connect: those of `headwater app add`, and of its settings.
     has_apps: bool = False
+    #: Clients may log in as users, with their password.
+    has_passwords: bool = False
+    #: A command to try an app with: `{name}` and `{secret}` stand for the app's.
+    app_example: str = ""
     #: Of those of all protocols, the first is shown.
     examples: Examples = Examples()
 
@@ -90,7 +95,7 @@ class Protocol:
         """The default of its listener."""
         return f"127.0.0.1:{self.port}"
 
-    def serve(self, settings: Any, apps: dict[str, str]) -> "Service":
+    def serve(self, settings: Any, apps: "dict[str, KnownApp]") -> "Service":
         """The protocol as one broker serves it. `apps` may change while the broker runs."""
         service: Service = resolve_name(self.service)(settings, apps)
         return service

@@ -8,8 +8,8 @@ can interrupt it.
 So what is young is collected as always, and what survives that is set aside (`gc.freeze`). All of
 it is looked through only when nothing has been published for a while; or, where that never happens,
 once a day. A quiet moment is also used to give memory back to the system: the newest messages are
-let go of, because a few of them keep whole blocks of memory from being free, and the C library is
-asked for what it has kept for later.
+let go of, because a few of them keep whole blocks of memory from being free, and Arrow and the C
+library are asked for what they have kept for later.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
+
+import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,13 @@ def settle() -> None:
     gc.callbacks.append(_set_aside)
 
 
+def choose_allocator() -> None:
+    """Have Arrow take its memory from jemalloc, where it has that. What threads of Flight have let
+    go of goes back to the system; mimalloc, its usual one, keeps it for a thread that is gone."""
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
 def unsettle() -> None:
     """As it was before."""
     gc.callbacks.remove(_set_aside)
@@ -52,14 +61,14 @@ def _set_aside(phase: str, info: dict[str, Any]) -> None:
 
 
 class FullCollections:
-    """Looks through everything now and then. `end` is that of the log: while it moves, someone may
-    have to wait. `rest` is called before memory is given back."""
+    """Looks through everything now and then. `done` counts what the broker does: while it grows,
+    someone may have to wait. `rest` is called before memory is given back."""
 
-    def __init__(self, end: Callable[[], int], rest: Callable[[], None]) -> None:
+    def __init__(self, done: Callable[[], int], rest: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._end, self._rest = end, rest
-        self._seen = end()
-        self._trimmed = end()  # where it was when memory was given back
+        self._done, self._rest = done, rest
+        self._seen = done()
+        self._trimmed = done()  # what it was when memory was given back
         self._last = self._loop.time()
         self._next = self._loop.call_later(LOOK_SECONDS, self._look)
 
@@ -68,7 +77,7 @@ class FullCollections:
 
     def _look(self) -> None:
         self._next = self._loop.call_later(LOOK_SECONDS, self._look)
-        quiet, self._seen = self._seen == self._end(), self._end()
+        quiet, self._seen = self._seen == self._done(), self._done()
         if self._loop.time() - self._last > (QUIET_SECONDS if quiet else LONGEST_SECONDS):
             self.collect()
         if quiet and self._trimmed != self._seen:
@@ -87,6 +96,7 @@ class FullCollections:
 
 
 def _trim() -> None:
-    """Give back what is free. Only glibc knows how to."""
+    """Give back what is free: what Arrow has of it, and the C library, if that is glibc."""
+    pa.default_memory_pool().release_unused()
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -10,34 +10,37 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
+from headwater.admin.access import AccessHandlers
 from headwater.admin.admin import Admin
 from headwater.admin.apps import AppHandlers
+from headwater.admin.audit import AuditTrail
 from headwater.admin.pipelines import PipelineReports
 from headwater.broker.broker import Broker
 from headwater.config import Config
 from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
 from headwater.errors import HeadwaterError
+from headwater.files import close_to_others, make_private
 from headwater.flight import FlightService
+from headwater.gate import KnownApp
 from headwater.identity.apps import FILE as APPS_FILE
 from headwater.identity.apps import Apps
-from headwater.identity.users import FILE as USERS_FILE
-from headwater.identity.users import Users
+from headwater.identity.book import AccessBook
+from headwater.identity.gatekeeper import Gatekeeper
 from headwater.log.embedded.engine import EmbeddedEngine
 from headwater.protocols.any_port import AnyPortSession
 from headwater.protocols.base import Service, Session, Terms
 from headwater.protocols.recognition import in_order
 from headwater.registry import REGISTRY
-from headwater.server import garbage, wiring
+from headwater.server import doors, garbage, wiring
 from headwater.server.garbage import FullCollections
 from headwater.server.loop import loop_factory
-from headwater.sockets import is_loopback
 from headwater.tls import Keyring, KeyringWatch
 from headwater.traffic import Traffic
 from headwater.transport.tcp import Bounds, Connections, Listener
-from headwater.units import Address
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class Server:
     """A running broker."""
 
     engine: EmbeddedEngine
+    gate: Gatekeeper
     broker: Broker
     services: Mapping[str, Service]
     connections: Connections
@@ -71,9 +75,13 @@ class Server:
     listeners: list[Listener] = field(default_factory=list)
     #: What was bound: (name, host, port).
     addresses: list[tuple[str, str, int]] = field(default_factory=list)
+    #: Whom each of these is open to, by name.
+    open_to: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     async def start(cls, config: Config, log_format: str = "text") -> "Server":
+        doors.check(config)
+        _keep_private(config.data)
         files = _allow_many_files()
         keyrings = wiring.keyrings(config)
         engine = await EmbeddedEngine.open(config.data, wiring.log_settings(config))
@@ -92,6 +100,10 @@ class Server:
             await server.stop()
             raise
         server._warn(config)
+        server.open_to.update(
+            {door.name: door.open_to(server.gate.has_users) for door in doors.doors(config)}
+        )
+        server.gate.watch()
         server.admin.look_over()
         return server
 
@@ -105,31 +117,42 @@ class Server:
         bounds: Bounds,
     ) -> "Server":
         """All parts, none of which has begun to work."""
-        secrets: dict[str, str] = {}
-        services = wiring.services(config, secrets)
+        known: dict[str, KnownApp] = {}
+        services = wiring.services(config, known)
+        audit = AuditTrail(
+            enabled=config.audit.events != "off", logins=config.audit.events == "all"
+        )
+        book = AccessBook(config.data, lambda: {name: app.role for name, app in known.items()})
+        gate = Gatekeeper(book.users, book.rules, known, audit.login)
         broker = Broker(
             engine,
-            subscriptions=config.limits.subscriptions,
+            gate=gate,
+            quotas=wiring.quotas(config),
             client_queues=config.limits.client_queues,
             repeat_seconds=wiring.repeat_seconds(services),
         )
-        connections = Connections(bounds, broker.join, services)
+        audit.begin(broker)
+        connections = Connections(bounds, broker.join, services, gate)
         engine.attach(connections.turn)
         reports = PipelineReports()
+        flight = _flight(config, broker, connections, reports)
+        counters = [counter for each in services.values() for counter in each.counters()]
         declare = partial(_declare_queues_of, broker, services)
-        apps = AppHandlers(Apps(config.data / APPS_FILE), secrets, declare)
+        apps = AppHandlers(Apps(config.data / APPS_FILE), known, declare, gate.forget_app)
+        gate.connect(broker.access_changed, connections.drop)
         admin = Admin(
             config=config,
             broker=broker,
             connections=connections,
             queue_spec=partial(wiring.queue_spec, services),
-            counters=[counter for each in services.values() for counter in each.counters()],
+            counters=[*counters, *(flight.calls.counters if flight is not None else ())],
             apps=apps,
+            access=AccessHandlers(book, gate, audit, broker, connections),
+            audit=audit,
             reports=reports,
             keyrings=tuple(keyrings.values()),
         )
         console = _console(config, log_format)
-        flight = _flight(config, broker, connections, reports)
 
         def renewed(keyring: Keyring) -> None:
             if keyring.name == "console" and console is not None:
@@ -139,6 +162,7 @@ class Server:
 
         return cls(
             engine=engine,
+            gate=gate,
             broker=broker,
             services=services,
             connections=connections,
@@ -168,7 +192,7 @@ class Server:
     async def _bind_all(self, config: Config) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}
         for name, session in sessions.items():
-            await self._bind(name, session, config.listen.protocols[name])
+            await self._bind(name, session, config)
         protocols = in_order(REGISTRY.values())
         anyone = partial(
             AnyPortSession,
@@ -176,14 +200,19 @@ class Server:
             sessions=sessions,
             silent_after=config.limits.greeting_seconds,
         )
-        await self._bind("any", anyone, config.listen.any)
+        await self._bind("any", anyone, config)
 
-    async def _bind(
-        self, name: str, session: Callable[[Terms], Session], address: Address | None
-    ) -> None:
+    async def _bind(self, name: str, session: Callable[[Terms], Session], config: Config) -> None:
+        address = config.address_of(name)
         if address is None:
             return
-        listener = Listener(name, session, self.connections, self.keyrings.get(name))
+        listener = Listener(
+            name,
+            session,
+            self.connections,
+            self.keyrings.get(name),
+            anonymous=doors.is_anonymous(config, name),
+        )
         bound = await listener.bind(address.host, address.port)
         self.listeners.append(listener)
         self.addresses.append((name, *bound))
@@ -203,13 +232,10 @@ class Server:
         for keyring in self.keyrings.values():
             if (warning := keyring.warning()) is not None:
                 logger.warning(warning)
-        console = config.listen.console
-        exposed = console is not None and not is_loopback(console.host)
-        if exposed and not Users(config.data / USERS_FILE).all():
-            logger.warning(
-                "the console has no users, so nobody may use it: "
-                "add one with 'headwater user add NAME'"
-            )
+
+    def count_work(self) -> int:
+        """A number that grows with every message, and with every call over Flight."""
+        return self.engine.end + (0 if self.flight is None else self.flight.calls.ended)
 
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those
@@ -229,6 +255,7 @@ class Server:
         ]
         await self.connections.dismiss(FAREWELL_SECONDS)
         self.admin.close()
+        self.gate.stop()
         ended.append(await _within(CLOSE_SECONDS, self.broker.stop(), "the broker"))
         if self.flight is not None:
             ended.append(await self.flight.stop(FLIGHT_SECONDS))
@@ -319,7 +346,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
     if not sys.stdin.isatty():  # there, a hang-up means that the terminal is gone
         loop.add_signal_handler(signal.SIGHUP, server.certificates.reload)
     announce(server)
-    collections = FullCollections(lambda: server.engine.end, server.engine.rest)
+    collections = FullCollections(server.count_work, server.engine.rest)
     failing = loop.create_task(failed.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     if ending.failure is not None:
@@ -332,6 +359,7 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
+    garbage.choose_allocator()
     garbage.settle()
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.
@@ -352,6 +380,14 @@ def _exit_now(failure: str | None) -> NoReturn:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0 if failure is None else 1)
+
+
+def _keep_private(data: Path) -> None:
+    """What the broker keeps is for its owner: what there is, and what it is going to make."""
+    os.umask(0o077)
+    make_private(data)
+    if close_to_others(data):
+        logger.warning("other users of this machine could read %s; they cannot any more", data)
 
 
 def _allow_many_files() -> int:

@@ -2,15 +2,18 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import fields
 
 from headwater import flight
+from headwater.broker.quotas import Quotas
 from headwater.config import Config
 from headwater.console import settings as console
+from headwater.gate import KnownApp
 from headwater.log.embedded.engine import LogSettings
 from headwater.protocols.base import Service
 from headwater.queue_spec import QueueSpec
 from headwater.registry import REGISTRY
-from headwater.sockets import is_loopback
+from headwater.server import doors
 from headwater.tls import Keyring, TlsFiles
 from headwater.transport.tcp import Bounds
 
@@ -48,6 +51,7 @@ def bounds(config: Config, files: int) -> Bounds:
         )
     return Bounds(
         connections=connections,
+        connections_per_address=limits.connections_per_address,
         turned_away=min(MOST_TURNED_AWAY, (files - connections) // 4),
         message_bytes=limits.message_bytes,
         topic_bytes=limits.topic_bytes,
@@ -60,7 +64,12 @@ def bounds(config: Config, files: int) -> Bounds:
     )
 
 
-def services(config: Config, apps: dict[str, str]) -> dict[str, Service]:
+def quotas(config: Config) -> Quotas:
+    """What clients and users may have. Each limit is called the same there."""
+    return Quotas(**{each.name: getattr(config.limits, each.name) for each in fields(Quotas)})
+
+
+def services(config: Config, apps: dict[str, KnownApp]) -> dict[str, Service]:
     """Each protocol as the broker serves it. `apps` are the secrets of those that may connect: the
     protocols add those of the configuration, and more may come and go while the broker runs."""
     return {
@@ -90,6 +99,11 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         tls=tls_files(config, "flight"),
         message_bytes=config.limits.message_bytes,
         topic_bytes=config.limits.topic_bytes,
+        calls=config.flight.calls,
+        idle_seconds=config.limits.dead_peer_seconds,
+        record_batch_bytes=config.flight.record_batch_bytes,
+        staged_bytes=config.flight.staged_bytes,
+        commit_bytes=config.flight.commit_bytes,
     )
 
 
@@ -101,18 +115,15 @@ def console_settings(config: Config) -> console.ConsoleSettings | None:
         data=config.data,
         host=address.host,
         port=address.port,
+        anonymous=doors.is_anonymous(config, "console"),
         names=config.console.names,
         session_hours=config.console.session_hours,
+        connections=config.console.connections,
+        handshake_seconds=config.limits.handshake_seconds,
+        unfinished_seconds=config.limits.unfinished_seconds,
         dead_peer_seconds=config.limits.dead_peer_seconds,
         tls=tls_files(config, "console"),
-        handshake_seconds=config.limits.handshake_seconds,
     )
-
-
-def is_anonymous(config: Config, listener: str) -> bool:
-    """Whether clients may come in that do not say who they are."""
-    given, address = config.listener.each[listener].anonymous, config.address_of(listener)
-    return given if given is not None else address is not None and is_loopback(address.host)
 
 
 def tls_files(config: Config, listener: str) -> TlsFiles | None:
@@ -122,7 +133,7 @@ def tls_files(config: Config, listener: str) -> TlsFiles | None:
     if address is None or not address.secure or certificate is None or key is None:
         return None
     client_ca = config.listener.each[listener].client_ca or config.tls.client_ca
-    required = client_ca is not None and not is_anonymous(config, listener)
+    required = client_ca is not None and doors.needs_certificate(config, listener)
     return TlsFiles(certificate=certificate, key=key, client_ca=client_ca, required=required)
 
 

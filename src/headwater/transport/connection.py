@@ -27,6 +27,7 @@ from headwater.commands import (
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.protocols.base import Session
+from headwater.rights import NOBODY
 from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
 from headwater.transport import events
@@ -72,7 +73,7 @@ class Connection(Outlet):
         self.meter = Meter()
         #: How often and how long it was not read from, and why.
         self.slowed = Slowdowns(host.slowdowns)
-        self._closing = False
+        self._closing = self._gone = self._admitted = False  # `_gone`: its socket is
         self._dropped = 0  # bytes that came after the end
         self._held: set[str] = set()  # why nothing is read, and no command carried out
         self._reading = True
@@ -86,10 +87,8 @@ class Connection(Outlet):
         )
         self._marking = Marking(host.clock, self._outgoing)
         self._mark_after: float | None = None  # as the session says
-        self._gone = False  # its socket is
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._challenged_at: int | None = None
-        self._admitted = False
 
     # asyncio calls these
 
@@ -415,7 +414,7 @@ class Connection(Outlet):
 
     def _look(self) -> float | None:
         """Is the connection alive, and has it said what it came for in time?"""
-        if not self.session.established:
+        if not self.session.established or self.peer.rights.principal is NOBODY:
             left = self._host.handshake_seconds - self._clock.seconds_since(self._made_at)
             if left > 0:
                 return left

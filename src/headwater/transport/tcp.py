@@ -14,7 +14,9 @@ from typing import cast
 
 from headwater.commands import BrokerPeer
 from headwater.errors import Code, HeadwaterError, Refusal
+from headwater.gate import Gate, OpenGate
 from headwater.protocols.base import Session, Terms
+from headwater.rights import NOBODY, Rights
 from headwater.slowing import SHUTDOWN, Slowdowns
 from headwater.sockets import notice_dead_peers
 from headwater.tls import Acceptor, Keyring
@@ -36,6 +38,7 @@ class Bounds:
     """The limits that connections are held to."""
 
     connections: int = 20_000
+    connections_per_address: int = 20_000
     #: So many clients beyond that may take their time to read why they are turned away.
     turned_away: int = 256
     message_bytes: int = 16 * 1024 * 1024
@@ -55,11 +58,13 @@ class Connections:
     def __init__(
         self,
         bounds: Bounds,
-        join: Callable[[Connection], BrokerPeer],
+        join: Callable[[Connection, Rights], BrokerPeer],
         protocols: Iterable[str] = (),
+        gate: Gate | None = None,
     ) -> None:
         self.bounds = bounds
         self.join = join
+        self.gate = gate or OpenGate()
         self.clock = Clock()
         self.turn = Turn()
         self.input_ceiling = InputCeiling(bounds.input_bytes)
@@ -72,6 +77,9 @@ class Connections:
         self.traffic: dict[str, Traffic] = {name: Traffic() for name in protocols}
         #: How many connections there were, by protocol; those that are open too.
         self.accepted: Counter[str] = Counter()
+        self._by_host: Counter[str] = Counter()  # how many are open
+        #: How many were turned away, by the name of the limit.
+        self.refused: Counter[str] = Counter()
         self._ids = count(1)
         self._handshakes: set[Connection] = set()  # not encrypted yet
         self._late_handshakes: set[Connection] = set()  # the same, beyond the limit
@@ -102,7 +110,23 @@ class Connections:
         self._handshakes.discard(connection)
         self._late_handshakes.discard(connection)
 
+    def check(self, connection: Connection) -> None:
+        """Raise Refusal if a connection cannot be taken in."""
+        if self.draining:
+            raise Refusal(Code.UNAVAILABLE, "the broker is shutting down")
+        if self.full:
+            self.refused["connections"] += 1
+            raise Refusal(Code.UNAVAILABLE, "the broker is at its limit of connections")
+        most = self.bounds.connections_per_address
+        if self._by_host[host_of(connection.address)] >= most:
+            self.refused["connections_per_address"] += 1
+            raise Refusal(
+                Code.UNAVAILABLE,
+                f"{most} connections from one address are allowed (limits.connections_per_address)",
+            )
+
     def add(self, connection: Connection) -> None:
+        self._by_host[host_of(connection.address)] += 1
         connection.id = next(self._ids)
         connection.since = time.time_ns() // 1000
         self.open[connection.id] = connection
@@ -117,6 +141,10 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         self._turned_away.discard(connection)
         if self.open.pop(connection.id, None) is not None:
+            host = host_of(connection.address)
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
             connection.meter.pour(self.total_of(connection))
 
     def total_of(self, connection: Connection) -> Traffic:
@@ -138,6 +166,14 @@ class Connections:
             if number % SAMPLES_PER_TURN == SAMPLES_PER_TURN - 1:
                 yield
 
+    def drop(self, rights: Rights) -> None:
+        """Say goodbye to those who had these rights: they are nobody's any more."""
+        for connection in list(self.open.values()):
+            if connection.peer.rights is rights:
+                connection.dismiss(
+                    Refusal(Code.NOT_PERMITTED, f"{rights.principal} is not known any more")
+                )
+
     def hush(self) -> None:
         """Take no more commands from anyone."""
         self.draining = True
@@ -156,6 +192,10 @@ class Connections:
         self.clock.stop()
 
 
+def host_of(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
 class Listener:
     """One protocol on one address: the host of its connections."""
 
@@ -165,10 +205,13 @@ class Listener:
         session: Callable[[Terms], Session],
         connections: Connections,
         keyring: Keyring | None = None,
+        *,
+        anonymous: bool = True,
     ) -> None:
         """With a keyring, it speaks TLS."""
         bounds = connections.bounds
         self._name = name
+        self._anonymous = anonymous
         self._keyring = keyring
         self._session = session
         self._connections = connections
@@ -238,17 +281,33 @@ class Listener:
         secure = connection.transport.get_extra_info("sslcontext") is not None
         connection.secure = secure
         connection.certified = common_name(connection.transport) if secure else ""
+        known = True
+        try:
+            everyone.check(connection)
+            rights = everyone.gate.arriving(connection.certified, self._anonymous)
+            known = rights.principal is not NOBODY
+            peer = everyone.join(connection, rights)
+        except Refusal as error:
+            refusal: Refusal | None = error
+        else:
+            refusal = None
         session = self._session(
-            Terms(address, bounds.message_bytes, bounds.topic_bytes, time.time(), secure)
+            Terms(
+                address,
+                bounds.message_bytes,
+                bounds.topic_bytes,
+                time.time(),
+                secure,
+                connection.certified,
+                known,
+            )
         )
-        if everyone.full or everyone.draining:
-            why = "shutting down" if everyone.draining else "at its limit of connections"
-            logger.warning("%s was turned away: the broker is %s", address, why)
-            farewell = session.farewell(Refusal(Code.UNAVAILABLE, f"the broker is {why}"))
-            everyone.turn_away(connection, farewell, why)
+        if refusal is not None:
+            logger.warning("%s was turned away: %s", address, refusal)
+            everyone.turn_away(connection, session.farewell(refusal), str(refusal))
             return None
         everyone.add(connection)
-        return session, everyone.join(connection)
+        return session, peer
 
     def recognised(self, connection: Connection) -> None:
         self._connections.accepted[connection.session.protocol] += 1

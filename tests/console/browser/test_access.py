@@ -145,3 +145,26 @@ def test_a_session_that_ended_leads_to_the_login(browser: Browser, scene: Scene)
     enter(page, "some-viewer", PASSWORD)
     expect(page.get_by_role("heading", level=1)).to_have_text("Connections")
     page.close()
+
+
+def test_an_operator_manages_rules_and_reads_the_record(log_in: LogIn) -> None:
+    page = log_in("some-operator")
+    page.get_by_role("link", name="Access", exact=True).click()
+    expect(page.locator("tbody tr", has_text="anonymous")).to_be_visible()
+    page.get_by_label("Who", exact=True).fill("role:devices")
+    page.get_by_label("publish", exact=True).check()
+    page.get_by_label("Topics", exact=True).fill("sensors/{user}/*")
+    page.get_by_role("button", name="Allow", exact=True).click()
+    rule = page.locator("tbody tr", has_text="role:devices")
+    expect(rule).to_contain_text("sensors/{user}/*")
+    page.get_by_label("Who is asked about").fill("some-viewer")
+    page.get_by_label("Topic", exact=True).fill("sensors/a")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_text("may not publish to sensors/a")).to_be_visible()
+    rule.get_by_role("button").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(rule).to_have_count(0)
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(page.locator("tbody tr", has_text="access.revoke").first).to_contain_text(
+        "user:some-operator"
+    )

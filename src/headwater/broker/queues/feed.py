@@ -18,6 +18,7 @@ from headwater.broker.router import OwnedSubscription
 from headwater.errors import Code, Refusal
 from headwater.message import Batch
 from headwater.queue_spec import QueueSpec
+from headwater.rights import Allowed
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +42,12 @@ class Feed(Cursor):
         self.consumers: list[Consumer] = []
         self.returned = Returned()
 
-    def join(self, consumer: Consumer) -> None:
+    def join(self, consumer: Consumer, allowed: Allowed | None = None) -> None:
+        """All consumers of a queue are of one owner, so the first one's rights are those of all."""
         if not self.consumers:
             for number, wanted in enumerate(self._spec.filters):
                 subscription: OwnedSubscription[Cursor] = OwnedSubscription(
-                    (self._spec.name, str(number)), wanted, self, 0
+                    (self._spec.name, str(number)), wanted, self, 0, allowed
                 )
                 self.subscriptions[subscription.key] = subscription
                 self._router.add(subscription)

@@ -22,6 +22,7 @@ from headwater.broker.queues.feed import Feed
 from headwater.broker.queues.ledger import Returned, Usage
 from headwater.commands import Outlet
 from headwater.queue_spec import QueueSpec
+from headwater.rights import Allowed
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -75,13 +76,19 @@ class Queue:
 
     # What consumers do
 
-    def add(self, key: tuple[str, str], outlet: Outlet, prefetch: int | None = None) -> Consumer:
-        """A consumer comes, with a prefetch or that of the queue. Call `start` when it is ready for
-        messages."""
+    def add(
+        self,
+        key: tuple[str, str],
+        outlet: Outlet,
+        prefetch: int | None = None,
+        allowed: Allowed | None = None,
+    ) -> Consumer:
+        """A consumer comes, with a prefetch or that of the queue. It may get what is `allowed`.
+        Call `start` when it is ready for messages."""
         consumer = Consumer(key, outlet, prefetch or self.spec.prefetch)
         feed = self._shared or self._new_feed()
         self._feeds[consumer] = feed
-        feed.join(consumer)
+        feed.join(consumer, allowed)
         if self.usage.unused_since:
             self._use(True)
             self._changed()

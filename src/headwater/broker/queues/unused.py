@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.queues import ledger
 from headwater.broker.queues.ledger import Usage
-from headwater.errors import Code, Refusal
+from headwater.broker.quotas import OverQuota
+from headwater.errors import Code
 from headwater.queue_spec import QueueSpec
 from headwater.units import format_duration
 
@@ -57,9 +58,10 @@ class UnusedQueues:
         """Raise Refusal if there are too many to make this one."""
         if _stays(spec) or spec.name in self._made or len(self._made) < self._most:
             return
-        raise Refusal(
+        raise OverQuota(
             Code.TOO_LARGE,
-            f"clients have made {self._most} queues (limits.client_queues); there may be no more",
+            "client_queues",
+            f"clients have made {self._most} queues; there may be no more",
         )
 
     def add(self, spec: QueueSpec) -> None:

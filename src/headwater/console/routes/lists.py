@@ -14,6 +14,7 @@ from headwater.console.dependencies import (
     TheBroker,
     TopicName,
     Viewer,
+    by,
 )
 
 router = APIRouter(responses=FAILURES)
@@ -53,7 +54,7 @@ async def connection(who: Viewer, broker: TheBroker, id: models.Offset) -> Any:
 @router.delete("/connections/{id}", status_code=204, tags=["connections"])
 async def close_connection(who: Operator, broker: TheBroker, id: models.Offset) -> None:
     """Say goodbye to a client in its protocol's words, and close the connection."""
-    await broker.ask("connections.close", id=id)
+    await broker.ask("connections.close", id=id, by=by(who))
 
 
 @router.get(

@@ -7,15 +7,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
+from headwater.actions import SUBSCRIBE
 from headwater.console.access import Identity
 from headwater.console.dependencies import (
     FAILURES,
+    Known,
     Listing,
-    Reader,
     TheBroker,
     TopicName,
     Viewer,
     access_of,
+    check,
 )
 from headwater.console.events import EventStream
 from headwater.console.live import page_events
@@ -40,7 +42,7 @@ async def page(
 @router.get("/topics/{topic}/live", response_class=StreamingResponse, responses=_STREAM)
 async def tail(
     request: Request,
-    who: Reader,
+    who: Known,
     topic: TopicName,
     filter: Annotated[str, Query(max_length=256, description="only what contains this")] = "",
     kind: Literal["topic", "pattern"] = "topic",
@@ -51,7 +53,10 @@ async def tail(
     """Messages as they come: the event `rows` has `items` (at most 200 a second, payloads cut at
     4 KiB), how many `matched`, how many were `skipped`, and the `rate` of the topic."""
     wanted, sort = (topic, kind) if pattern is None else (pattern, "pattern")
-    return _stream(request, who, request.app.state.tails.events(wanted, sort, filter))
+    if sort == "topic":
+        check(request, who, SUBSCRIBE, wanted)
+    may_get = access_of(request).rights_of(who).subscribe.may
+    return _stream(request, who, request.app.state.tails.events(wanted, sort, filter, may_get))
 
 
 def _stream(request: Request, who: Identity, events: AsyncGenerator[str]) -> EventStream:

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,15 +9,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
+from headwater.actions import HISTORY, PUBLISH
 from headwater.console import models
 from headwater.console.control_link import ControlLink
 from headwater.console.dependencies import (
     FAILURES,
     MOMENT,
-    Operator,
-    Reader,
+    Known,
     TheBroker,
     TopicName,
+    check,
     shown,
 )
 from headwater.console.guard import Body
@@ -46,7 +46,8 @@ Place = Annotated[int | None, Query(ge=0, le=models.MOST)]
 
 @router.get("/topics/{topic}/messages", response_model=models.Messages)
 async def messages(
-    who: Reader,
+    request: Request,
+    who: Known,
     broker: TheBroker,
     topic: TopicName,
     start: From = None,
@@ -57,6 +58,7 @@ async def messages(
 ) -> Any:
     """From an offset or a time on, before an offset, or the newest; in the order of the log.
     Payloads are cut at 64 KiB, and there are fewer messages where they are large."""
+    check(request, who, HISTORY, topic)
     if sum(each is not None for each in (start, before, at)) > 1:
         raise ApiError(400, "malformed", "give one of from, before and at")
     if not newest and start is None and before is None and at is None:
@@ -68,8 +70,11 @@ async def messages(
 
 
 @router.get("/topics/{topic}/messages/{offset}", response_model=models.StoredMessage)
-async def message(who: Reader, broker: TheBroker, topic: TopicName, offset: models.Offset) -> Any:
+async def message(
+    request: Request, who: Known, broker: TheBroker, topic: TopicName, offset: models.Offset
+) -> Any:
     """One message as a whole."""
+    check(request, who, HISTORY, topic)
     first = await _first(broker, topic, offset)
     if first["size"] > MOST_BYTES:
         raise ApiError(413, "too_large", f"this message has {first['size']} bytes")
@@ -79,9 +84,10 @@ async def message(who: Reader, broker: TheBroker, topic: TopicName, offset: mode
 
 @router.get("/topics/{topic}/messages/{offset}/payload", response_class=Response)
 async def payload(
-    who: Reader, broker: TheBroker, topic: TopicName, offset: models.Offset
+    request: Request, who: Known, broker: TheBroker, topic: TopicName, offset: models.Offset
 ) -> Response:
     """The payload of one message, as it is."""
+    check(request, who, HISTORY, topic)
     first = await _first(broker, topic, offset)
     return StreamingResponse(
         _payload(broker, first),
@@ -99,41 +105,48 @@ async def payload(
     status_code=201,
     openapi_extra=_TAKES_A_MESSAGE,
 )
-async def publish(who: Operator, request: Request, broker: TheBroker, topic: TopicName) -> Any:
+async def publish(who: Known, request: Request, broker: TheBroker, topic: TopicName) -> Any:
     """Publish a message of at most 16 MiB, or what the broker allows: answered when durable."""
+    check(request, who, PUBLISH, topic)
     message = await _new_message(request)
     content = _content(message)
     if len(content) > MOST_BYTES:
         raise ApiError(413, "too_large", f"at most {MOST_BYTES} bytes can be published here")
     for name, value in message.headers.items():
         _utf8(name), _utf8(value)
-    async with request.app.state.large if len(content) > PIECE_BYTES else nullcontext():
-        upload, rest = await _upload(broker, content)
-        return await broker.ask(
-            "messages.publish",
-            topic=topic,
-            payload=_base64(rest),
-            headers=message.headers,
-            publisher=who.name,
-            upload=upload,
-        )
+    upload, rest = await _upload(broker, content)
+    return await broker.ask(
+        "messages.publish",
+        topic=topic,
+        payload=_base64(rest),
+        headers=message.headers,
+        publisher=who.name,
+        upload=upload,
+    )
 
 
 @router.post("/messages/{offset}/publish", response_model=models.Published, status_code=201)
 async def publish_again(
-    who: Operator, broker: TheBroker, offset: models.Offset, again: models.Again | None = None
+    request: Request,
+    who: Known,
+    broker: TheBroker,
+    offset: models.Offset,
+    again: models.Again | None = None,
 ) -> Any:
     """Publish a message of the log again, to its own topic or another one."""
     topic = again.topic if again else None
     if topic is not None:
         _utf8(topic)
+    source = (await broker.ask("messages.part", offset=offset, size=0))["topic"]
+    check(request, who, HISTORY, source)
+    check(request, who, PUBLISH, topic or source)
     return await broker.ask("messages.repeat", offset=offset, topic=topic, publisher=who.name)
 
 
 async def _new_message(request: Request) -> models.NewMessage:
     """Read here and not by the framework, which would read a large body before it is known whose
     it is."""
-    Body.of(request.scope).most = MOST_BODY
+    Body.of(request.scope).allow(MOST_BODY, request.app.state.large)
     try:
         return models.NewMessage.model_validate_json(await request.body())
     except ValidationError as error:

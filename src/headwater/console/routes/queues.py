@@ -3,7 +3,7 @@
 import base64
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from headwater.console import models
 from headwater.console.dependencies import (
@@ -13,16 +13,18 @@ from headwater.console.dependencies import (
     QueueName,
     TheBroker,
     Viewer,
+    access_of,
+    by,
     text_of,
 )
 from headwater.console.problems import ApiError
-from headwater.identity.users import Role
 
 router = APIRouter(responses=FAILURES, tags=["queues"])
 
 
 @router.get("/queues/{name}/dead", response_model=models.Page[models.DeadLetter])
 async def dead(
+    request: Request,
     who: Viewer,
     broker: TheBroker,
     name: QueueName,
@@ -34,7 +36,8 @@ async def dead(
         raise ApiError(400, "malformed", "the cursor does not belong to this list")
     after = -1 if cursor is None else min(int(cursor), models.MOST)
     found = await broker.recent(MOMENT, "queue.dead", name=name, after=after, limit=limit)
-    items = [_letter(dict(each), who.role >= Role.reader) for each in found["items"]]
+    may_read = access_of(request).rights_of(who).history.may
+    items = [_letter(dict(each), may_read(each["topic"])) for each in found["items"]]
     following = None if found["next"] is None else str(found["next"])
     return {"items": items, "total": found["total"], "next": following}
 
@@ -45,13 +48,13 @@ async def redrive(
 ) -> Any:
     """Publish dead letters to their original topics, the oldest first; all of them, or so many."""
     limit = redrive.limit if redrive else None
-    return await broker.ask("queue.redrive", timeout=None, name=name, limit=limit)
+    return await broker.ask("queue.redrive", timeout=None, name=name, limit=limit, by=by(who))
 
 
 @router.post("/queues/{name}/purge", response_model=models.Purged)
 async def purge(who: Operator, broker: TheBroker, name: QueueName) -> Any:
     """Delete the dead letters of a queue. The log keeps the messages until retention drops them."""
-    return await broker.ask("queue.purge", timeout=None, name=name)
+    return await broker.ask("queue.purge", timeout=None, name=name, by=by(who))
 
 
 def _letter(letter: dict[str, Any], readable: bool) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import { identify, logout, mayOperate, session } from "./session.js";
 import { clear, failed, whenUnauthorized } from "./notices.js";
 import { enterTable } from "./table-view.js";
 import { View } from "./view.js";
+import { access } from "./pages/access.js";
+import { audit } from "./pages/audit.js";
 import { connection } from "./pages/connection.js";
 import { connections } from "./pages/connections.js";
 import { login } from "./pages/login.js";
@@ -31,6 +33,8 @@ const PAGES = {
   subscriptions: [subscriptions],
   pipelines: [pipelines],
   users: [users],
+  access: [access],
+  audit: [audit],
   login: [login],
 };
 
@@ -47,6 +51,12 @@ const USERS = [
   "users",
   "Users",
   "M9 11a3.500 3.500 0 1 0 0-7 3.500 3.500 0 0 0 0 7zM3 20c0-4 3-6 6-6s6 2 6 6M16 5a3 3 0 0 1 0 6M18 14c2 1 3 3 3 6",
+];
+
+const FOR_OPERATORS = [
+  USERS,
+  ["access", "Access", "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4"],
+  ["audit", "Audit", "M6 3h9l4 4v14H6zM9 12h7M9 16h7M9 8h3"],
 ];
 
 let view = null;
@@ -73,7 +83,7 @@ function turn() {
 }
 
 function patchShell(current) {
-  const pages = !session.known ? [] : mayOperate() ? [...NAVIGATION, USERS] : NAVIGATION;
+  const pages = !session.known ? [] : mayOperate() ? [...NAVIGATION, ...FOR_OPERATORS] : NAVIGATION;
   patch(
     document.getElementById("nav"),
     h(

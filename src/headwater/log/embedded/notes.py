@@ -91,9 +91,13 @@ class EmbeddedNotes:
         self._write_soon()
         self._dirty_queues[name] = _deleted
 
-    def queue_names(self) -> list[str]:
+    def queue_names(self, prefix: str = "") -> list[str]:
         dirty = {name for name, each in self._dirty_queues.items() if each is not _deleted}
-        return sorted(name for name in self._queues.keys() | dirty if not name.startswith("$"))
+        return sorted(
+            name
+            for name in self._queues.keys() | dirty
+            if name.startswith(prefix) and name.startswith("$") == prefix.startswith("$")
+        )
 
     async def flush(self) -> None:
         left = len(self._dirty_queues)

@@ -5,7 +5,8 @@ their footers; what is behind them is looked at frame by frame, once.
 """
 
 import threading
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from headwater.log.embedded.reader import LogReader
@@ -14,6 +15,9 @@ from headwater.log.engine import Topic
 
 #: A range of offsets, and about how many bytes it has on disk.
 Range = tuple[int, int, int]
+
+#: A range is cut into so many pieces at most.
+MOST_PIECES = 10_000
 
 
 class LogStatistics:
@@ -27,38 +31,41 @@ class LogStatistics:
 
     def split(self, start: int, end: int, size: int) -> list[Range]:
         """Cut a range into pieces of about `size` bytes, along the blocks of the log if these are
-        smaller than that."""
+        smaller than that. They are larger if there would be more than MOST_PIECES."""
+        inside = [each for each in self._log.segments if each.end > start and each.base < end]
+        size = max(size, sum(_share(each, start, end) for each in inside) // MOST_PIECES, 1)
         pieces: list[Range] = []
         first, weight = start, 0
-        for low, high, held in self._blocks(start, end):
-            parts = max(1, held // size)
-            if weight and (weight + held > size or parts > 1):
+        for low, high, held in self._blocks(inside, start, end, size):
+            if weight and weight + held > size:
                 pieces.append((first, low, weight))
                 first, weight = low, 0
-            if parts > 1:
+            weight += held
+            if (parts := held // size) > 1:
                 edges = [low + (high - low) * number // parts for number in range(parts + 1)]
                 pairs = pairwise(edges)
                 pieces += [(one, two, held // parts) for one, two in pairs if two > one]
-                first = high
-            else:
-                weight += held
+                first, weight = high, 0
         if first < end:
             pieces.append((first, end, weight))
         return pieces
 
-    def _blocks(self, start: int, end: int) -> Iterator[Range]:
-        """The blocks that hold a range, as far as they do."""
-        for segment in self._log.segments:
-            if segment.end <= start or segment.base >= end:
-                continue
+    def _blocks(
+        self, segments: Sequence[Segment], start: int, end: int, size: int
+    ) -> Iterator[Range]:
+        """What holds a range: blocks that are together no larger than a quarter of `size`, or one
+        block each. Of small blocks there can be millions, so the index is searched."""
+        for segment in segments:
             index = self._log.opened(segment)[1].index
-            for number in range(index.find(max(start, segment.base)), len(index)):
-                base, stop = index.bases[number], index.bases[number + 1]
-                if base >= end:
-                    break
-                low, high = max(base, start), min(stop, end)
-                held = index.positions[number + 1] - index.positions[number]
-                yield low, high, held * (high - low) // max(stop - base, 1)
+            number, stop = index.find(max(start, segment.base)), len(index)
+            while number < stop and (base := index.bases[number]) < end:
+                position = index.positions[number]
+                fitting = bisect_right(index.positions, position + size // 4, number, stop + 1) - 1
+                behind = index.find(end - 1) + 1
+                number = max(min(fitting, behind, stop), number + 1)
+                held, last = index.positions[number] - position, index.bases[number]
+                low, high = max(base, start), min(last, end)
+                yield low, high, held * (high - low) // max(last - base, 1)
 
     def topics(self) -> dict[str, Topic]:
         """All that is retained, by topic."""
@@ -104,3 +111,9 @@ class LogStatistics:
                     topics[name] = Topic(count, first, last)
         self._known[segment] = (frames, topics)
         return topics
+
+
+def _share(segment: Segment, start: int, end: int) -> int:
+    """About how many bytes of a segment lie in a range."""
+    messages = min(segment.end, end) - max(segment.base, start)
+    return segment.size * messages // max(segment.end - segment.base, 1)

@@ -38,8 +38,8 @@ from headwater.timings import Timings
 
 SEGMENT_BYTES = 64 << 20
 
-# A frame is read and decoded as a whole, and what Arrow counts with 32 bits must fit.
-_FRAME_BYTES = 64 << 20
+# A frame is made, read and decoded as a whole: whoever reads the log has one in memory.
+_FRAME_BYTES = 4 << 20
 
 # Room is made for frames that are smaller than this: of larger ones, the disk has enough to do.
 _SMALL_BYTES = 32 << 10
@@ -114,20 +114,18 @@ class LogStore(LogReader):
         if batches[0].offset != self.end:
             raise ValueError(f"offset {batches[0].offset} where {self.end} should be")
         groups = _frames(batches)
-        messages = [record.encode(group) for group in groups]
-        self._make_room(sum(frame.HEADER.size + len(message) for message in messages))
-        return self._write(list(zip(groups, messages, strict=True)), durably)
+        if len(groups) > 1:
+            self._make_room(sum([batch.run.size for batch in batches]))
+            self._write_all(groups)
+            return False
+        message = record.encode(batches)
+        self._make_room(frame.HEADER.size + len(message))
+        return self._write(batches, message, durably)
 
-    def _write(self, frames: Sequence[tuple[Sequence[Batch], memoryview]], durably: bool) -> bool:
+    def _write(self, batches: Sequence[Batch], message: memoryview, durably: bool) -> bool:
         active, opened = self._active()
-        parts = []
-        for group, message in frames:
-            base, count = group[0].offset, group[-1].end - group[0].offset
-            head = frame.header(message, base, self.durable, count, self.identity)
-            parts.append(memoryview(head))
-            parts.append(memoryview(message))
-        sizes = list(map(len, parts))
-        stop = active.size + sum(sizes)
+        parts = self._parts(batches, message)
+        stop = active.size + len(parts[0]) + len(parts[1])
         durably = durably and self.durable == active.end and stop <= self._room_stop
         began = time.perf_counter()
         try:
@@ -137,18 +135,10 @@ class LogStore(LogReader):
             else:
                 opened.file.write(active.size, parts)
         except OSError:
-            self._untidy = True  # in case that rewinding fails too
-            with contextlib.suppress(OSError):
-                self.rewind(active.end)
+            self._take_back(active)
             raise
-        position = active.size
-        for number, (group, _) in enumerate(frames):
-            position += sizes[2 * number] + sizes[2 * number + 1]
-            topics, counts = topics_of(group)
-            opened.index.add(group[-1].end, position, group[0].timestamp, topics, counts)
         small = stop - active.size <= _SMALL_BYTES
-        active.size, active.last_timestamp = stop, frames[-1][0][-1].timestamp
-        active.end = frames[-1][0][-1].end  # last: from here on readers see it
+        self._show(active, opened, [(batches, stop)])
         if stop > self._room_stop:
             self._room_stop = stop
             if small:
@@ -156,6 +146,45 @@ class LogStore(LogReader):
         if durably:
             self._note_durable(active.end)
         return durably
+
+    def _write_all(self, groups: Sequence[Sequence[Batch]]) -> None:
+        """A frame for each group. One of them is in memory at a time, however many there are."""
+        active, opened = self._active()
+        written: list[tuple[Sequence[Batch], int]] = []
+        stop = active.size
+        try:
+            for group in groups:
+                parts = self._parts(group, record.encode(group))
+                begin, stop = stop, stop + len(parts[0]) + len(parts[1])
+                opened.file.write(begin, parts)
+                written.append((group, stop))
+        except Exception:
+            self._take_back(active)
+            raise
+        self._show(active, opened, written)
+        self._room_stop = max(self._room_stop, stop)
+
+    def _parts(self, batches: Sequence[Batch], message: memoryview) -> list[memoryview]:
+        base, count = batches[0].offset, batches[-1].end - batches[0].offset
+        head = frame.header(message, base, self.durable, count, self.identity)
+        return [memoryview(head), memoryview(message)]
+
+    def _show(
+        self, active: Segment, opened: OpenSegment, frames: Sequence[tuple[Sequence[Batch], int]]
+    ) -> None:
+        """Have readers see frames that are written, given with where they stop: all in one step."""
+        for group, stop in frames:
+            topics, counts = topics_of(group)
+            opened.index.add(group[-1].end, stop, group[0].timestamp, topics, counts)
+        last, stop = frames[-1]
+        active.size, active.last_timestamp = stop, last[-1].timestamp
+        active.end = last[-1].end  # last: from here on readers see it
+
+    def _take_back(self, active: Segment) -> None:
+        """Forget what was written behind the last frame that readers see."""
+        self._untidy = True  # in case that rewinding fails too
+        with contextlib.suppress(OSError):
+            self.rewind(active.end)
 
     def _keep_room(self, opened: OpenSegment, position: int) -> None:
         room = _ROOM[: max(self._segment_bytes - position, 0)]

@@ -232,7 +232,7 @@ class Publishing:
         if len(origin.producer.encode()) > limit:
             return Refusal(Code.TOO_LARGE, f"the producer_id is longer than {limit} bytes")
         producer = ((PRODUCER, origin.producer),) if origin.producer else ()
-        return Sender(topic, origin.publisher or self._terms.peer, producer)
+        return Sender(topic, self._terms.user or origin.publisher or self._terms.peer, producer)
 
 
 def _wished(wishes: Wishes) -> Headers:

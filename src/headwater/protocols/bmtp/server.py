@@ -62,6 +62,7 @@ from headwater.protocols.bmtp.wire import (
 )
 from headwater.protocols.bulk import Intake
 from headwater.queue_spec import DEAD, QueueSpec
+from headwater.rights import WHO
 
 _PUBACKS = re.compile(rb"(?:[\x40-\x4f].)*+", re.DOTALL)
 
@@ -215,6 +216,8 @@ class BmtpSession(Session):
             return position, self._end(
                 connack(UNSUPPORTED_VERSION), f"version {version} is not supported"
             )
+        if not self._terms.known:  # and it has no way to say so
+            return position, self._end(connack(UNAVAILABLE), WHO)
         self.state = BmtpState.CONNECTED
         return position + len(HELLO), Respond(connack(DONE))
 

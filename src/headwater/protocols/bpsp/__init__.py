@@ -18,6 +18,7 @@ PROTOCOL = Protocol(
     client="headwater.protocols.bpsp.asyncio_client:BpspClient",
     recognise=_recognise,
     broker_speaks_first=True,
+    has_passwords=True,
     demo="headwater.demo.parts:Sensors",
     generality=2,
     subscribes_to="a pattern with + and *",

@@ -14,6 +14,7 @@ from headwater.commands import (
     Close,
     Command,
     Identify,
+    Password,
     Publish,
     Respond,
     Subscribe,
@@ -168,7 +169,7 @@ class BpspSession(Session):
         self._terms = terms
         self._intake = Intake()
         self._closed = False
-        self._publisher = self._known_as = terms.peer
+        self._publisher = self._known_as = terms.publisher
         self._requests = requests or RequestCache()
         self._usual: _Usual | None = None
 
@@ -308,8 +309,10 @@ class BpspSession(Session):
         name = headers.get("x-username") or headers.get("x-usename", "")
         if len(name.encode()) > self._terms.topic_bytes:
             raise Refusal(Code.TOO_LARGE, "the user name is too long")
-        self._known_as, self._publisher = self._publisher, name or self._terms.peer
-        return Identify(self._publisher, headers.get("x-password", ""), request.ok, request)
+        password = headers.get("x-password", "")
+        claim = Password(name, password) if password else None
+        self._known_as, self._publisher = self._publisher, name or self._terms.publisher
+        return Identify(self._publisher, claim, request.ok, request)
 
     def _subscribe(self, request: BpspRequest) -> Command:
         key = (request.topic, request.tag)

@@ -24,4 +24,6 @@ PROTOCOL = Protocol(
     subscribes_to="a topic",
     credentials="crystal://secret@host or HEADWATER_CRYSTAL_SECRET_KEY",
     configures_clients=True,
+    has_apps=True,
+    app_example="headwater sub crystal://{secret}@localhost/lobby/chat",
 )

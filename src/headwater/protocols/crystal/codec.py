@@ -3,11 +3,10 @@ are many, names.py what a channel is called elsewhere, server.py and client.py t
 
 from headwater.protocols.crystal import ALL, INCOMING, NONE, OUTGOING
 from headwater.protocols.crystal.client import CrystalClientSession
-from headwater.protocols.crystal.names import channel_of, topic_of
+from headwater.protocols.crystal.names import NAME, channel_of, topic_of
 from headwater.protocols.crystal.server import CrystalSession
 from headwater.protocols.crystal.service import CrystalService
 from headwater.protocols.crystal.settings import CrystalSettings
-from headwater.protocols.crystal.wire import NAME
 
 __all__ = [
     "ALL",

@@ -14,6 +14,9 @@ import re
 
 from headwater.errors import Code, Refusal
 
+#: Of the protocol.
+NAME = "crystal"
+
 _NOT_QUOTED = re.compile("%(?!25|2F)")
 
 

@@ -5,7 +5,6 @@ publishes, and hears what others publish. Each of its messages is answered by a 
 does not end a connection for what is in a message: what makes no sense is answered by UNKNOWN.
 """
 
-import hmac
 from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf.message import DecodeError
@@ -17,6 +16,7 @@ from headwater.commands import (
     Identify,
     Publish,
     Respond,
+    SharedSecret,
     Subscribe,
     Subscription,
     Unsubscribe,
@@ -26,10 +26,9 @@ from headwater.filters import LevelFilter
 from headwater.message import Batch, Run
 from headwater.protocols.base import Terms
 from headwater.protocols.crystal import crystal_pb2 as pb
-from headwater.protocols.crystal.names import topic_of
+from headwater.protocols.crystal.names import NAME, topic_of
 from headwater.protocols.crystal.service import CrystalService
 from headwater.protocols.crystal.wire import (
-    NAME,
     SUCCESSFUL,
     Channel,
     failure,
@@ -103,7 +102,11 @@ class CrystalSession(WebSocketSession):
         if isinstance(command, Unsubscribe):
             return None  # nobody asked for it
         count = len(command.run) if isinstance(command, Publish) else 1
-        return Respond(_FAILURES[pb.INTERNAL] * count)
+        failed = pb.INTERNAL
+        if error.code is Code.NOT_PERMITTED:
+            is_publish = isinstance(command, Publish)
+            failed = pb.UNREGISTERED_CHANNEL if is_publish else pb.UNAUTHENTICATED
+        return Respond(_FAILURES[failed] * count)
 
     def _publications(
         self, messages: list[Message | TooLarge], first: int
@@ -178,15 +181,17 @@ class CrystalSession(WebSocketSession):
         if self._authenticated:
             raise _Failure(pb.AUTHENTICATED)
         request = pb.Authenticate.FromString(data)
-        secret = self._service.secret
-        if not secret or not hmac.compare_digest(secret, request.secret_key.encode()):
-            raise _Failure(pb.UNAUTHENTICATED)
         client = request.client_id.namespace, request.client_id.name
-        for name in (topic_of(*client), request.client_name):
-            if len(name.encode()) > self._terms.topic_bytes:
-                raise _Failure(pb.UNKNOWN)
-        directions = self._directions(request.channels)
-        yield from self._register(client, request.client_name, directions)
+        try:
+            directions = self._check(client, request)
+        except _Failure:
+            # Who does not know the secret learns nothing else.
+            self._refused = False
+            yield Identify("", SharedSecret(NAME, request.secret_key.encode()))
+            if self._refused:
+                return
+            raise
+        yield from self._register(request, client, directions)
         if not self._refused:
             self._authenticated = True
             self._reader.allow(self._terms.message_bytes)
@@ -199,13 +204,15 @@ class CrystalSession(WebSocketSession):
             self._service.note((*client, *(part for channel in directions for part in channel)))
 
     def _register(
-        self, client: Channel, client_name: str, directions: dict[Channel, int]
+        self, request: pb.Authenticate, client: Channel, directions: dict[Channel, int]
     ) -> Iterator[Command]:
         """Take the client's name and its subscriptions: all of them, or none."""
         self._refused = False
         incoming = [each for each, direction in directions.items() if direction & pb.INCOMING]
         sole = f"{NAME}/{topic_of(*client)}"
-        yield Identify(client_name, answer=b"" if incoming else _SUCCESSFUL, sole=sole)
+        claim = SharedSecret(NAME, request.secret_key.encode())
+        answer = b"" if incoming else _SUCCESSFUL
+        yield Identify(request.client_name, claim, answer, sole=sole)
         for number, channel in enumerate(incoming):
             if self._refused:
                 return
@@ -214,6 +221,12 @@ class CrystalSession(WebSocketSession):
             if self._refused:
                 for taken in incoming[:number]:
                     yield Unsubscribe(taken)
+
+    def _check(self, client: Channel, request: pb.Authenticate) -> dict[Channel, int]:
+        for name in (topic_of(*client), request.client_name):
+            if len(name.encode()) > self._terms.topic_bytes:
+                raise _Failure(pb.UNKNOWN)
+        return self._directions(request.channels)
 
     def _directions(self, channels: Iterable[pb.Channel]) -> dict[Channel, int]:
         """What the client wants of each channel. Who names one twice means both."""

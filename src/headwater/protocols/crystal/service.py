@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headwater.gate import KnownApp
 from headwater.protocols.base import Service, Terms
+from headwater.protocols.crystal.names import NAME
 from headwater.protocols.crystal.settings import CrystalSettings
 
 if TYPE_CHECKING:
@@ -18,18 +20,28 @@ MOST_NOTED = 1000
 
 OFF = (
     "crystal is off, because it has no secret: set [crystal] secret_key "
-    "or HEADWATER_CRYSTAL_SECRET_KEY"
+    "or HEADWATER_CRYSTAL_SECRET_KEY, or add a group of clients with "
+    "'headwater app add NAME --protocol crystal'"
 )
+#: The app of those who know the secret that all share.
+SHARED = "crystal"
 
 _ID = re.compile("[a-z0-9_]+")
 
 
 class CrystalService(Service):
-    def __init__(self, settings: CrystalSettings, apps: object = None) -> None:
-        #: What clients have to know. Without one, nobody is let in.
-        self.secret = (settings.secret_key or "").encode()
-        self.off = "" if self.secret else OFF
+    def __init__(self, settings: CrystalSettings, apps: dict[str, KnownApp] | None = None) -> None:
+        apps = {} if apps is None else apps
+        if settings.secret_key:
+            apps[SHARED] = KnownApp(NAME, settings.secret_key)
+        for group in settings.groups:
+            apps[group.name] = KnownApp(NAME, group.secret_key, group.role)
+        self._apps = apps
         self._noted: set[str] = set()
+
+    @property
+    def off(self) -> str:  # type: ignore[override]
+        return "" if any(app.protocol == NAME for app in self._apps.values()) else OFF
 
     def session(self, terms: Terms) -> "CrystalSession":
         # Here, because its messages take 3 MB, and without a secret there are none.

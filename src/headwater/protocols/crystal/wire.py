@@ -17,8 +17,6 @@ from functools import lru_cache
 
 from headwater.protocols.websocket.frames import BINARY, header
 
-NAME = "crystal"
-
 Channel = tuple[str, str]  # namespace and name
 
 FIRST, SECOND, THIRD = 0x0A, 0x12, 0x1A  # the tags of fields of text, bytes or messages

@@ -40,6 +40,7 @@ PROTOCOL = Protocol(
     nameless_subscriptions=True,
     acknowledges=True,
     has_apps=True,
+    app_example="headwater sub prism://{name}:{secret}@localhost/",
     examples=Examples(
         consume=("headwater app add shop", "headwater sub prism://shop:SECRET@localhost/orders")
     ),

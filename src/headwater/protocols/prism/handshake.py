@@ -6,36 +6,38 @@ signature get the same answer, after the same work.
 
 import hmac
 from collections.abc import Iterable, Mapping
+from functools import partial
 
+from headwater.commands import Signature
 from headwater.protocols.base import Terms
 from headwater.protocols.prism import PATHS
 from headwater.protocols.prism.settings import MOST_PREFETCH
 from headwater.protocols.prism.signature import as_sent, sign
+from headwater.protocols.prism.wire import NAME
 from headwater.protocols.websocket import HttpRefusal, Request
 
 _MOST_DIGITS = 15  # of a time; more would not be one
 
 
-def admit(request: Request, apps: Mapping[str, str], sign_seconds: float, terms: Terms) -> str:
-    """The client_id, if the request shows that it comes from that client."""
+def claim(request: Request, sign_seconds: float, terms: Terms) -> Signature:
+    """What the request says of the client that it comes from, and how that can be proven."""
     if request.path not in PATHS:
         raise HttpRefusal(404, "not_found", "there is nothing here; the path is /api/notify")
     found = _first_values(request.parameters())
     client = found.get("client_id", "")
     if not client:
-        raise _refused("client_id is missing")
-    secret = apps.get(client, "")
+        raise refused("client_id is missing")
     if "client_secret" in found:
         if not terms.secure:
-            raise _refused("client_secret is only accepted inside TLS; sign the request instead")
-        proven = _equal(found["client_secret"], secret)
-    else:
-        _check_signing(found, sign_seconds, terms)
-        expected = sign(secret, request.method, request.path, request.headers, request.parameters())
-        proven = _equal(found["sign"], expected)
-    if not proven or not secret:
-        raise _refused("there is no such client, or this is not its signature or secret")
-    return client
+            raise refused("client_secret is only accepted inside TLS; sign the request instead")
+        return Signature(NAME, client, partial(_equal, found["client_secret"]))
+    _check_signing(found, sign_seconds, terms)
+    return Signature(NAME, client, partial(_has_signed, request, found["sign"]))
+
+
+def _has_signed(request: Request, given: str, secret: str) -> bool:
+    expected = sign(secret, request.method, request.path, request.headers, request.parameters())
+    return _equal(given, expected)
 
 
 def wanted_prefetch(request: Request) -> int | None:
@@ -52,20 +54,20 @@ def wanted_prefetch(request: Request) -> int | None:
 
 def _check_signing(found: Mapping[str, str], sign_seconds: float, terms: Terms) -> None:
     if found.get("sign_method", "") not in ("", "md5"):
-        raise _refused("sign_method has to be md5")
+        raise refused("sign_method has to be md5")
     if not found.get("sign"):
-        raise _refused("sign is missing")
+        raise refused("sign is missing")
     text = found.get("sign_time", "")
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise _refused("sign_time has to be a time in seconds since 1970")
+        raise refused("sign_time has to be a time in seconds since 1970")
     if abs(terms.now - int(text)) > sign_seconds:
-        raise _refused(
+        raise refused(
             f"sign_time is more than {sign_seconds:g} s away from the broker's time, "
             f"{terms.now:.0f}"
         )
 
 
-def _refused(why: str) -> HttpRefusal:
+def refused(why: str) -> HttpRefusal:
     return HttpRefusal(401, "unauthorized", why)
 
 

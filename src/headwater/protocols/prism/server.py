@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from mypy_extensions import mypyc_attr
 
 from headwater import topics
-from headwater.commands import Acknowledge, Command, Consume, Identify, Publish
+from headwater.commands import Acknowledge, Close, Command, Consume, Identify, Publish
 from headwater.errors import Code, Refusal
 from headwater.message import Batch, Headers, Run
 from headwater.protocols.base import Terms
@@ -71,13 +71,11 @@ class PrismSession(WebSocketSession):
         #: Acknowledgements of messages that are not the client's, or not any more.
         self.unknown_tags = 0
 
-    def admit(self, request: Request) -> Iterator[Command]:
-        service = self._service
-        self._client = handshake.admit(
-            request, service.apps, service.settings.sign_seconds, self._terms
-        )
+    def admit(self, request: Request) -> Identify:
+        claim = handshake.claim(request, self._service.settings.sign_seconds, self._terms)
+        self._client = claim.app
         self._prefetch = handshake.wanted_prefetch(request)
-        yield Identify(self._client)
+        return Identify(self._client, claim)
 
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
         commands = [command for _, command in cast(list[Message], messages)]  # none is skipped
@@ -109,6 +107,9 @@ class PrismSession(WebSocketSession):
             del self._held[tag]
 
     def refuse(self, command: Command, error: Refusal) -> Command | None:
+        if isinstance(command, Identify):
+            self._closed = True
+            return Close(handshake.refused(str(error)).to_bytes(), str(error))
         code = CloseCode.INTERNAL if isinstance(command, Publish) else CloseCode.POLICY
         return self.end(code, str(error))
 

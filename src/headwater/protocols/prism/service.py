@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from headwater.filters import Filter, LevelFilter
+from headwater.gate import KnownApp
 from headwater.protocols.base import Service, ServiceCounter, Terms
 from headwater.protocols.prism.names import filter_of, level, topic_of, unlevel
 from headwater.protocols.prism.server import PrismSession
@@ -12,11 +13,12 @@ from headwater.queue_spec import DEAD, QueueSpec
 
 
 class PrismService(Service):
-    def __init__(self, settings: PrismSettings, apps: dict[str, str]) -> None:
+    def __init__(self, settings: PrismSettings, apps: dict[str, KnownApp]) -> None:
         self.settings = settings
-        #: The secret of each client_id. They may change while the broker runs.
-        self.apps = apps
-        self.apps |= {app.client_id: app.client_secret for app in settings.apps}
+        # By client_id. They may change while the broker runs.
+        self._apps = apps
+        for app in settings.apps:
+            apps[app.client_id] = KnownApp(NAME, app.client_secret, app.role)
         self._chosen = {(each.app, each.name or DEFAULT_QUEUE): each for each in settings.queues}
         self.unknown_tags = ServiceCounter(
             "prism_unknown_tags", "Acknowledgements of messages that were not the client's."
@@ -56,10 +58,11 @@ class PrismService(Service):
         return (self.queue(each.app, each.name) for each in self.settings.queues)
 
     def queues_of_app(self, app: str) -> Iterator[QueueSpec]:
-        yield self.queue(app, DEFAULT_QUEUE)
+        if self._apps[app].protocol in ("", NAME):
+            yield self.queue(app, DEFAULT_QUEUE)
 
     def warning(self) -> str:
-        if self.apps:
+        if any(app.protocol in ("", NAME) for app in self._apps.values()):
             return ""
         return (
             "prism refuses everyone, because there are no apps: "

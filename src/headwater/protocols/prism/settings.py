@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from headwater import units
+from headwater.actions import APP_ROLE
 from headwater.declare import array, inherited, required, setting, table
 from headwater.protocols.entry import Complaint
 
@@ -20,6 +21,7 @@ DEFAULT_QUEUE = "default"
 class PrismApp:
     client_id: str = required(units.client_id(), "The name of the app.")
     client_secret: str = required(units.app_secret(), "What the app signs with.")
+    role: str = setting(units.client_id(), APP_ROLE, "The role of the app.")
 
 
 @table

@@ -288,7 +288,7 @@ class PsmbSession(Session):
         if payloads:
             whole = payloads.data if isinstance(payloads, Tiles) else data[position:end]
             answer = NIL if data.startswith(NOP, end) else b""
-            command = _publish(self._topic, self._terms.peer, payloads, whole, answer)
+            command = _publish(self._topic, self._terms.publisher, payloads, whole, answer)
             return end + len(answer), command
         if data.startswith(MSG, position):
             return message_size(data, position)
@@ -335,7 +335,7 @@ def _single(data: bytes, topic: str, terms: Terms) -> Publish | None:
         answer, data = NIL, data[:size]
     if len(data) != size or size > 11 + terms.message_bytes:
         return None
-    return _publish(topic, terms.peer, [data[11:]], data, answer)
+    return _publish(topic, terms.publisher, [data[11:]], data, answer)
 
 
 def _publish(

@@ -2,8 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 
-from headwater.commands import Close, Command, Respond
+from headwater.commands import Close, Command, Identify, Respond
 from headwater.errors import Code, HeadwaterError
 from headwater.protocols.base import Session, Terms
 from headwater.protocols.websocket.frames import (
@@ -71,9 +72,9 @@ class WebSocketSession(Session):
         self._open = False
         self._closed = False
 
-    def admit(self, request: Request) -> Iterator[Command]:
-        """Check the request (HttpRefusal: go away); the commands follow the answer to it."""
-        return iter(())
+    def admit(self, request: Request) -> Identify | None:
+        """Check the request (HttpRefusal: go away), and say who it is from, if it tells."""
+        return None
 
     @abstractmethod
     def read(self, messages: list[Message | TooLarge]) -> Iterator[Command]:
@@ -95,15 +96,19 @@ class WebSocketSession(Session):
                 request, size = found
                 check_upgrade(request)
                 self.user_agent = request.header("User-Agent")[:MOST_USER_AGENT]
-                first_commands = list(self.admit(request))
+                who = self.admit(request)
             except HttpRefusal as refusal:
                 self._closed, self._request = True, b""
                 yield Close(refusal.to_bytes(), str(refusal))
                 return
             data, self._request = self._request[size:], b""
+            if who is None:
+                yield Respond(switching(request))
+            else:
+                yield replace(who, answer=switching(request))
+                if self._closed:
+                    return
             self._open = self.established = True
-            yield Respond(switching(request))
-            yield from self._while_open(iter(first_commands))
         if data and not self._closed:
             yield from self._while_open(self._frames(data))
 

@@ -10,6 +10,7 @@ import { badge, heading } from "../parts.js";
 import { dataTable } from "../table-view.js";
 
 const ROLES = [
+  ["client", "connects by a protocol, and has no console"],
   ["viewer", "sees everything except message content"],
   ["reader", "also sees message content"],
   ["operator", "may also publish, redrive, delete dead letters, close connections and manage users"],

@@ -1,0 +1,142 @@
+"""Makes a staged batch visible: all of its rows in one step (stages.py has the way of a commit).
+
+What it takes in memory does not depend on how large the rows are: they stay in the files, which are
+mapped, until the log's writer takes them, and the pages that were read are given back meanwhile.
+What is in memory is an object for each run of rows with the same topic and headers, and of those
+there may be so many.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any
+
+from headwater import arrow_compute as pc
+from headwater.broker.broker import Broker
+from headwater.broker.delays import FROM
+from headwater.courtesy import Courtesy
+from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.flight.rows import PROTOCOL, memory_of, runs_of
+from headwater.flight.stages import Intent, StagedRows, Stages
+from headwater.message import Group, Run
+
+READ_BYTES = 4 * 1024 * 1024
+# How often the pages that were read are given back.
+LET_GO_SECONDS = 0.05
+
+
+class BatchAppender:
+    """Made in the event loop's thread; threads of Flight call `append`, one at a time."""
+
+    def __init__(
+        self, broker: Broker, stages: Stages, most_bytes: int, count: Callable[[int, int], None]
+    ) -> None:
+        """`count` is told how many messages and bytes have come."""
+        self._loop = asyncio.get_running_loop()
+        self._broker = broker
+        self._engine = broker.engine
+        self._stages = stages
+        self._most_bytes = most_bytes
+        self._count = count
+        self._in_use: list[StagedRows] = []
+
+    def append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
+        """Append the rows of a batch, without those that are there already. Returns the first
+        offset, and how many there are."""
+        begin, stored = self._stored(intent) if resumed else (None, 0)
+        rows = self._stages.rows(intent.files)
+        self._in_use.append(rows)
+        try:
+            runs = self._runs(intent, rows, stored)
+        except Refusal:
+            if not resumed:
+                self._stages.forget(intent)
+            raise
+        first = self._publish(runs, rows) if runs else self._engine.watermark
+        first = first if begin is None else begin
+        count = stored + sum(map(len, runs))
+        self._stages.finish(intent, first, count)
+        return first, count
+
+    def close_unused(self) -> None:
+        """Let go of the files of batches that nobody reads any more. Call it now and then."""
+        for rows in self._in_use[:]:
+            if rows.close():
+                self._in_use.remove(rows)
+
+    def _stored(self, intent: Intent) -> tuple[int | None, int]:
+        """The first offset of the batch's rows that are in the log, and how many there are."""
+        self._in_loop(self._settled())
+        at, end = max(intent.since, self._engine.start), self._engine.watermark
+        first, count = None, 0
+        while at < end:
+            batches, at = self._engine.read_flat(at, None, READ_BYTES, end)
+            for batch in batches:
+                # A client of any other protocol may call itself as it likes.
+                ours = pc.and_(
+                    pc.equal(batch.column("publisher"), intent.publisher),
+                    pc.equal(batch.column("protocol"), PROTOCOL),
+                )
+                offsets = batch.column("offset").filter(ours).to_pylist()
+                headers = batch.column("headers").filter(ours).to_pylist()
+                # What was put off and delivered later is there a second time.
+                found = [
+                    offset
+                    for offset, named in zip(offsets, headers, strict=True)
+                    if FROM not in dict(named or ())
+                ]
+                if found and first is None:
+                    first = found[0]
+                count += len(found)
+        return first, count
+
+    def _runs(self, intent: Intent, rows: StagedRows, skip: int) -> list[Run]:
+        runs: list[Run] = []
+        held, courtesy = 0, Courtesy()
+        for run in runs_of(rows, intent.publisher, skip):
+            runs.append(run)
+            held += memory_of(run)
+            if held > self._most_bytes:
+                raise Refusal(
+                    Code.TOO_LARGE,
+                    f"batch {intent.batch} of {intent.query} takes more than {self._most_bytes} "
+                    "bytes of memory to become visible in one step (flight.commit_bytes), because "
+                    "its topic or headers change often; commit smaller batches, or sort them by "
+                    "topic",
+                )
+            courtesy.show()
+        return runs
+
+    def _publish(self, runs: list[Run], rows: StagedRows) -> int:
+        """Append all runs in one group; returns the first offset when all are durable. What takes
+        time with very many runs is done here, and not in the loop."""
+        group = self._broker.prepare(runs)
+        durable = asyncio.run_coroutine_threadsafe(self._append_all(group), self._loop)
+        while not wait([durable], LET_GO_SECONDS).done:
+            rows.let_go()
+        first = durable.result()
+        rows.let_go()
+        self._count(group.count, sum(run.size for run in runs))
+        return first
+
+    def _in_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # What happens in the loop
+
+    async def _append_all(self, group: Group) -> int:
+        batches = self._broker.publish_all(group)
+        await self._durable(batches[-1].end)
+        return batches[0].offset
+
+    async def _settled(self) -> None:
+        await self._durable(self._engine.end)
+
+    async def _durable(self, end: int) -> None:
+        done: asyncio.Future[LogUnavailable | None] = self._loop.create_future()
+        self._engine.when_durable(
+            end, lambda error: None if done.done() else done.set_result(error)
+        )
+        self._engine.hurry()
+        if (error := await done) is not None:
+            raise error

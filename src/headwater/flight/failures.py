@@ -1,0 +1,57 @@
+"""Errors as Flight tells them: a sentence, and nothing of what is inside the broker.
+
+pyarrow sends the traceback of any other exception to the client, with the paths of the source.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headwater.errors import Code, HeadwaterError, Refusal
+
+logger = logging.getLogger(__name__)
+
+#: The client may try again.
+_LATER = (Code.UNAVAILABLE, Code.NO_SPACE)
+_MOST_QUOTED = 300
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Around all that a request makes the broker do; `what` is for the log."""
+    try:
+        yield
+    except flight.FlightError:
+        raise
+    except HeadwaterError as error:
+        later = isinstance(error, Refusal) and error.code in _LATER
+        kind = flight.FlightUnavailableError if later else flight.FlightServerError
+        raise kind(str(error)) from None
+    except pa.ArrowCancelled as error:  # the client went in the middle of its rows
+        raise flight.FlightCancelledError(_first_line(error)) from None
+    except pa.ArrowInvalid as error:  # of what the client sent, as Arrow reads it
+        logger.info("%s over Flight made no sense: %s", what, _first_line(error))
+        raise flight.FlightServerError("the rows are not Arrow's") from None
+    except OSError as error:  # of the broker's files: the client may try again
+        logger.error("%s over Flight failed: %s", what, error)
+        # Not its own words: Arrow's have paths in them.
+        why = os.strerror(error.errno) if error.errno else "a file of the broker cannot be used"
+        raise flight.FlightUnavailableError(why) from None
+    except Exception:
+        logger.exception("%s over Flight failed", what)
+        sentence = "internal error; the log of the broker says more"
+        raise flight.FlightInternalError(sentence) from None
+
+
+def told_of_each(what: str, batches: Iterator[Any]) -> Iterator[Any]:
+    with told(what):
+        yield from batches
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:_MOST_QUOTED]

@@ -8,6 +8,8 @@ import pytest
 
 from headwater.client import Target, Trust, connect
 from headwater.errors import Disconnected, HeadwaterError
+from headwater.identity.users import FILE as USERS_FILE
+from headwater.identity.users import Users
 from headwater.protocols import BUILT_IN
 from headwater.registry import REGISTRY
 from tests.cli.here import headwater_here
@@ -20,19 +22,23 @@ TOPICS = {"bmtp": "bmtp/7", "prism": "order.new"}
 
 
 class Place:
-    """A broker whose listeners all speak TLS; BPSP's wants certificates of clients."""
+    """A broker whose listeners all speak TLS; PSMB's, which knows no passwords, wants certificates
+    of clients."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority(directory)
         pair = self.authority.server()
         secure = {f"HEADWATER_LISTEN_{name.upper()}": "tls://127.0.0.1:0" for name in REGISTRY}
+        data = directory / "data"
+        data.mkdir(mode=0o700)
+        Users(data / USERS_FILE).add("ann", "operator")
         self.broker = BrokerProcess(
-            directory / "data",
+            data,
             toml=ALL_FIVE,
             HEADWATER_TLS_CERTIFICATE=str(pair.certificate),
             HEADWATER_TLS_KEY=str(pair.key),
-            HEADWATER_LISTENER_BPSP_CLIENT_CA=str(self.authority.certificate),
-            HEADWATER_LISTENER_BPSP_ANONYMOUS="false",
+            HEADWATER_LISTENER_PSMB_CLIENT_CA=str(self.authority.certificate),
+            HEADWATER_LISTENER_PSMB_ANONYMOUS="false",
             **secure,
         )
         self.ann = self.authority.client("ann")
@@ -84,8 +90,8 @@ def test_who_signed_the_certificate_matters(place: Place, tmp_path: Path) -> Non
 
 def test_who_needs_a_certificate_is_told(place: Place) -> None:
     async def check() -> None:
-        async with connect(place.url("bpsp"), trust=place.trust()):
-            pass
+        async with connect(place.url("psmb"), trust=place.trust()) as client:
+            await client.publish("a", b"1")
 
     with pytest.raises(Disconnected, match="CERTIFICATE_REQUIRED"):
         asyncio.run(check())
@@ -105,18 +111,18 @@ def test_plain_and_tls_do_not_mix(place: Place) -> None:
 
 def test_commands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     ca, ann = str(place.authority.certificate), place.ann
-    url = place.url("psmb", "orders")
-    assert headwater_here("pub", url, "1", "--ca", ca).returncode == 0
-    wrong = headwater_here("pub", url, "1")
+    url, open_to_all = place.url("psmb", "orders"), place.url("bpsp", "a")
+    assert headwater_here("pub", open_to_all, "1", "--ca", ca).returncode == 0
+    wrong = headwater_here("pub", open_to_all, "1")
     assert wrong.returncode == 1 and "its certificate is not accepted" in wrong.stderr
     own = ("--cert", str(ann.certificate), "--key", str(ann.key))
-    assert headwater_here("pub", place.url("bpsp", "a"), "1", "--ca", ca, *own).returncode == 0
+    assert headwater_here("pub", url, "1", "--ca", ca, *own).returncode == 0
     monkeypatch.setenv("HEADWATER_CLIENT_CA", ca)
-    read = headwater_here("sub", url, "--from-start", "--count", "1")
-    assert read.stdout == "orders 1\n"
+    assert headwater_here("pub", open_to_all, "1").returncode == 0
     monkeypatch.setenv("HEADWATER_CLIENT_CERTIFICATE", str(ann.certificate))
     monkeypatch.setenv("HEADWATER_CLIENT_KEY", str(ann.key))
-    assert headwater_here("pub", place.url("bpsp", "a"), "1").returncode == 0
+    read = headwater_here("sub", url, "--from-start", "--count", "1")
+    assert read.stdout == "orders 1\n"
     plain = headwater_here("pub", "psmb://localhost/a", "1", "--ca", ca)
     assert plain.returncode == 1 and "write psmbs:// for that" in plain.stderr
 

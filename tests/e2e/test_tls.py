@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headwater.identity.users import FILE as USERS_FILE
+from headwater.identity.users import Users
 from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import ALL_FIVE, PATIENCE, BrokerProcess, eventually
 from tests.tls.certificates import Authority, Signed
@@ -159,25 +161,27 @@ def test_the_console_takes_a_new_certificate_too(authority: Authority, tmp_path:
 def test_a_listener_has_its_own_certificate_and_asks_for_those_of_clients(
     authority: Authority, tmp_path: Path
 ) -> None:
-    own, client = authority.server(), authority.client("ann")
+    own, client, data = authority.server(), authority.client("ann"), tmp_path / "data"
+    data.mkdir(mode=0o700)
+    Users(data / USERS_FILE).add("ann", "operator")
     with secure_broker(
-        tmp_path / "data",
+        data,
         authority.server(),
         HEADWATER_TLS_CLIENT_CA=str(authority.certificate),
         HEADWATER_LISTEN_BPSP=SECURE,
-        HEADWATER_LISTENER_BPSP_ANONYMOUS="false",
-        HEADWATER_LISTENER_BPSP_CERTIFICATE=str(own.certificate),
-        HEADWATER_LISTENER_BPSP_KEY=str(own.key),
+        HEADWATER_LISTENER_PSMB_ANONYMOUS="false",
+        HEADWATER_LISTENER_PSMB_CERTIFICATE=str(own.certificate),
+        HEADWATER_LISTENER_PSMB_KEY=str(own.key),
     ) as broker:
         plain, known = authority.context(), authority.context(client)
-        assert shown(broker.ports["psmb"], plain) != shown(broker.ports["bpsp"], known)
-        with secured(broker.ports["psmb"], plain) as wire:
-            greet(wire)  # only this machine can reach it: a certificate is asked for, not required
+        assert shown(broker.ports["bpsp"], plain) != shown(broker.ports["psmb"], known)
+        with secured(broker.ports["bpsp"], plain) as wire:
+            assert wire.recv(1)  # only this machine can reach it: one is asked for, not required
         refused = pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED")
-        with secured(broker.ports["bpsp"], plain) as wire, refused:
+        with secured(broker.ports["psmb"], plain) as wire, refused:
             wire.recv(1)
-        with secured(broker.ports["bpsp"], known) as wire:
-            assert wire.recv(1)
+        with secured(broker.ports["psmb"], known) as wire:
+            greet(wire)
 
 
 def test_a_certificate_that_expires_soon_is_told(authority: Authority, tmp_path: Path) -> None:

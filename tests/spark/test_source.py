@@ -281,8 +281,7 @@ def test_a_certificate_of_its_own(tmp_path: Path) -> None:
         "HEADWATER_LISTEN_FLIGHT": "tls://127.0.0.1:0",
         "HEADWATER_TLS_CERTIFICATE": str(pair.certificate),
         "HEADWATER_TLS_KEY": str(pair.key),
-        "HEADWATER_TLS_CLIENT_CA": str(authority.certificate),
-        "HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "false",
+        "HEADWATER_LISTENER_FLIGHT_CLIENT_CA": str(authority.certificate),
     }
     with BrokerProcess(tmp_path / "data", **settings) as running:
         given = {

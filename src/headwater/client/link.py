@@ -20,6 +20,7 @@ from headwater.protocols.base import Answered, ClientSession, Delivered, Ended, 
 
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 5.0
+FAREWELL_SECONDS = 1.0
 # Batches that wait to be taken by the application before the link stops reading.
 INBOX_BATCHES = 64
 
@@ -77,6 +78,7 @@ class Link(asyncio.Protocol):
         self._requests: deque[tuple[asyncio.Future[None], int]] = deque()
         self._greeted: asyncio.Future[None] | None = None
         self._up = asyncio.Event()
+        self._gone = asyncio.Event()  # the last connection is
         self._writable = asyncio.Event()
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
@@ -116,6 +118,15 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(farewell)
             self._transport.close()
+            if self._tls is not None:
+                await self._parted(self._transport)
+
+    async def _parted(self, transport: asyncio.Transport) -> None:
+        """TLS ends with a word of both sides; a program that ends before that leaves it open."""
+        try:
+            await asyncio.wait_for(self._gone.wait(), FAREWELL_SECONDS)
+        except TimeoutError:
+            transport.abort()
 
     async def greeted(self, hello: bytes = b"") -> None:
         """Say hello, if it is ours to begin, and wait for the broker's greeting (while introducing
@@ -165,6 +176,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._gone.clear()
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
@@ -178,6 +190,7 @@ class Link(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._gone.set()
         # Whether the broker accepts its certificate, a client learns after its handshake.
         why = f": {_reason(error)}" if isinstance(error, ssl.SSLError) else ""
         self._lose(f"the connection was lost{why}")

@@ -34,8 +34,12 @@ class Target:
         scheme, separator, rest = url.partition("://")
         authority, _, topic = rest.partition("/")
         if not separator or scheme not in SCHEMES:
-            schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-            raise HeadwaterError(f"a URL begins with one of {schemes}, not: {url}")
+            plain = ", ".join(f"{name}://" for name in REGISTRY)
+            example = f"{next(iter(REGISTRY))}s://"
+            raise HeadwaterError(
+                f"a URL begins with one of {plain}, or for TLS with an s behind that, such as "
+                f"{example}, not: {url}"
+            )
         try:
             parts = urlsplit(f"//{authority}")
             port = parts.port

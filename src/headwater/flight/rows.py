@@ -27,6 +27,7 @@ class Checker:
 
     def check(self, batch: Any) -> Any:
         """The batch in the order of WRITE_SCHEMA."""
+        _check_buffers(batch)
         columns = []
         for name in ("topic", "value"):
             if name not in batch.schema.names:
@@ -60,6 +61,15 @@ class Checker:
 
     def _refuse(self, row: Any, why: str) -> None:
         raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}")
+
+
+def _check_buffers(batch: Any) -> None:
+    """Arrow takes the offsets in a batch from the network as they are. One that leads out of its
+    buffer would make a message of the broker's memory, or end the process."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise Refusal(Code.MALFORMED, f"the rows are damaged: {error}") from None
 
 
 def _cast(column: Any, kind: Any, name: str) -> Any:

@@ -91,6 +91,7 @@ def test_a_topic_knows_its_subscribers_but_not_tails(
         ("topics/a/messages/99999999", 404, "not_found"),
         ("queues/no%2Fsuch", 404, "not_found"),
         ("nothing", 404, "not_found"),
+        ("no%2Fsuch/thing", 404, "not_found"),
         ("live?page=nothing", 422, "invalid"),
     ],
 )

@@ -24,6 +24,9 @@ from headwater.filters import RegexFilter
 
 T = TypeVar("T")
 
+#: Arrow and SQLite have whole numbers of 64 bits.
+MOST_INT = 2**63 - 1
+
 HEADERS = pa.map_(pa.string(), pa.string())
 
 #: What a reader gets; `headers` only if it asks for them.
@@ -160,7 +163,7 @@ def parse(kind: type[T], body: bytes) -> T:
 
 
 _WORDS = {
-    "int": "a whole number from 0",
+    "int": "a whole number from 0 to 9223372036854775807",
     "str": "a text",
     "bool": "true or false",
     "str | None": "a text",
@@ -172,7 +175,7 @@ _WORDS = {
 
 def _fits(value: Any, declared: str) -> bool:
     if declared == "int":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_INT
     if declared == "bool":
         return isinstance(value, bool)
     if declared.startswith("list"):

@@ -62,11 +62,6 @@ def taken() -> int:
     return len(hits) - OUTCOMES - hits.count(0, OUTCOMES)
 
 
-def known() -> int:
-    """How many branches there are."""
-    return len(hits) - OUTCOMES
-
-
 def words(*modules: str) -> list[bytes]:
     """The constants of these modules and of those inside them, in an order."""
     found: set[bytes] = set()

@@ -8,6 +8,7 @@ left then is lost.
 """
 
 import asyncio
+import ctypes
 import functools
 import gc
 import os
@@ -16,6 +17,8 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 from fuzz import branches, corpus
 from fuzz.findings import Finding
@@ -34,6 +37,8 @@ MOST_GROWTH = 0.05
 WARM = 0.2
 #: With fewer openings than this, nothing is said about memory.
 LEAST_OPENINGS = 10
+#: Garbage is collected between inputs, so that it does not count for one of them.
+COLLECTED = 100
 MIB = 1024 * 1024
 
 
@@ -60,12 +65,12 @@ class Campaign:
             await self._opened(self._stretch)
             self._look_at_memory()
         outcome.seconds = time.monotonic() - began
-        if self._plan.keep:
-            await self._opened(self._keep_enough)
         outcome.corpus = len(self._corpus)
-        outcome.taken, outcome.known = branches.taken(), branches.known()
+        outcome.taken = branches.taken()
         outcome.slowest_ms = self._slowest * 1000
         self._judge_memory()
+        if self._plan.keep:
+            await self._opened(self._keep_enough)
         return outcome
 
     async def _opened(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -90,16 +95,15 @@ class Campaign:
                 data, planned = self._target.finished(self._mutator.next()), False
             outcome.inputs += 1
             await self._try(data, planned)
-            if number % 1000 == 999:
+            if number % COLLECTED == 0:
                 gc.collect(1)
             if len(outcome.findings) >= MOST_FINDINGS:
                 return
 
     async def _try(self, data: bytes, planned: bool) -> None:
-        began = time.perf_counter()
-        busy = await self._once(data)
-        if busy > self._slowest or time.perf_counter() - began > LONG_SECONDS:
-            await self._measure(data, busy)
+        taken = await self._once(data)
+        if taken > self._slowest:
+            await self._measure(data)
         new = branches.FRESH in branches.hits
         if new and (planned or await self._again(data)):
             branches.know(branches.fresh())
@@ -108,17 +112,17 @@ class Campaign:
             self._corpus.append(data)
 
     async def _once(self, data: bytes) -> float:
-        """Returns how long it has kept the broker busy."""
+        """Returns how long it has taken."""
         self._pulse.beat(data)
-        began = self._target.clock()
+        began = time.perf_counter()
         try:
             await self._target.run(data)
         except Exception:
             self._note(data, [traceback.format_exc()])
-        busy = self._target.clock() - began
+        taken = time.perf_counter() - began
         if complaints := self._complaints.take():
             self._note(data, complaints)
-        return busy
+        return taken
 
     async def _again(self, data: bytes) -> bool:
         """Whether it takes a new branch each time, and not because of what came before it."""
@@ -130,13 +134,14 @@ class Campaign:
         branches.know(new)
         return not seen.isdisjoint(new)
 
-    async def _measure(self, data: bytes, busy: float) -> None:
-        """How long it takes when nothing else gets in its way."""
-        taken = float("inf")
+    async def _measure(self, data: bytes) -> None:
+        """How long it keeps the broker busy when nothing else gets in its way. (To ask how busy
+        that is takes longer than many an input, so it is not asked for each.)"""
+        busy = taken = float("inf")
         for _ in range(TRIES):
-            began = time.perf_counter()
-            busy = min(busy, await self._once(data))
-            taken = min(taken, time.perf_counter() - began)
+            began = self._target.clock()
+            taken = min(taken, await self._once(data))
+            busy = min(busy, self._target.clock() - began)
             if busy <= self._slowest and taken <= LONG_SECONDS:
                 return
         self._slowest = max(self._slowest, busy)
@@ -158,6 +163,8 @@ class Campaign:
             if isinstance(each, functools._lru_cache_wrapper):
                 each.cache_clear()
         gc.collect()
+        pa.default_memory_pool().release_unused()
+        ctypes.CDLL(None).malloc_trim(0)  # what is free is not lost
         self._memory.append(resident_mib())
 
     def _judge_memory(self) -> None:
@@ -171,14 +178,18 @@ class Campaign:
 
     async def _keep_enough(self) -> None:
         """Replace the corpus in the repository by few inputs that do all that this one does."""
-        found: dict[bytes, frozenset[int]] = {}
-        for data in self._corpus:
-            if len(data) <= corpus.MOST_KEPT_BYTES:
-                await self._once(data)
-                branches.forget_all()
-                await self._once(data)
-                found[data] = frozenset(branches.fresh())
-        corpus.keep(self._plan.target, corpus.enough(found))
+        seeds = {data: await self._taken_by(data) for data in self._target.seeds()}
+        found = {
+            data: await self._taken_by(data)
+            for data in self._corpus
+            if len(data) <= corpus.MOST_KEPT_BYTES and data not in seeds
+        }
+        corpus.keep(self._plan.target, corpus.enough(found, frozenset().union(*seeds.values())))
+
+    async def _taken_by(self, data: bytes) -> frozenset[int]:
+        branches.forget_all()
+        await self._once(data)
+        return frozenset(branches.fresh())
 
 
 def resident_mib() -> float:

@@ -47,11 +47,11 @@ def read_input(line: str) -> bytes:
     return data
 
 
-def enough(found: Mapping[bytes, frozenset[int]]) -> list[bytes]:
-    """Few inputs that take all branches of all of them: the one that adds the most goes first, and
-    of those that add the same the shortest."""
+def enough(found: Mapping[bytes, frozenset[int]], known: frozenset[int]) -> list[bytes]:
+    """Few inputs that take all branches of all of them besides those that are known anyway: the one
+    that adds the most goes first, and of those that add the same the shortest."""
     left = dict(found)
-    missing = frozenset[int]().union(*found.values())
+    missing = frozenset[int]().union(*found.values()) - known
     chosen: list[bytes] = []
     while missing:
         best = max(left, key=lambda data: (len(left[data] & missing), -len(data), data))

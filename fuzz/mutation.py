@@ -12,7 +12,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any
 
-MOST_BYTES = 4096
+MOST_BYTES = 2048
 #: Now and then an input may be larger, for what is only looked at then.
 MOST_LARGE_BYTES = 65536
 LARGE = 0.002

@@ -34,9 +34,8 @@ class Outcome:
     inputs: int = 0
     seconds: float = 0.0
     corpus: int = 0
-    #: Branches that were taken, and those that there are in what is watched.
+    #: Branches.
     taken: int = 0
-    known: int = 0
     slowest_ms: float = 0.0
     #: Memory behind the first part of the run, and at its end.
     first_mib: float = 0.0

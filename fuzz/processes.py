@@ -82,11 +82,13 @@ class Worker:
 
 
 def environment() -> dict[str, str]:
-    """Plain modules, for compiled ones cannot be watched; and sets in the same order each time."""
+    """Plain modules, for compiled ones cannot be watched; sets in the same order each time; and one
+    pool of memory for all threads, of which it is known sooner how large it gets."""
     return {
         **os.environ,
         "HEADWATER_PURE": "1",
         "PYTHONHASHSEED": "0",
+        "MALLOC_ARENA_MAX": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
 

@@ -29,7 +29,7 @@ from headwater.identity.users import FILE
 #: left when it has said something.
 TURNS = 300
 #: So long a request may go on when its client has left.
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 30.0
 HOST = "127.0.0.1"
 TOKEN = "hw_fuzz"
 HEADERS = (
@@ -133,7 +133,8 @@ class ConsoleTarget(Target):
     async def run(self, data: bytes) -> None:
         assert self._audience is not None
         state = ServerState()
-        protocol: Any = self._config.http_protocol_class(
+        make: Any = self._config.http_protocol_class
+        protocol = make(
             config=self._config,
             server_state=state,
             app_state={},

@@ -12,7 +12,7 @@ from fuzz.targets.base import Target, Violation
 from headwater.control import protocol
 
 #: An answer that takes longer will never come.
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 30.0
 
 #: What each command may be given.
 REQUESTS: dict[str, dict[str, object]] = {

@@ -21,7 +21,7 @@ from headwater.protocols.base import Session
 from tests.protocols.vectors import Send, Vector, files
 
 #: A connection that goes on for longer than this will never come to its end.
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0
 #: So many vectors go before the others of a protocol until a client is known, if not one.
 IN_HANDSHAKE = {"crystal": 2}
 #: Each so many inputs, what was published becomes durable before its publisher leaves.

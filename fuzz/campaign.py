@@ -43,8 +43,12 @@ MIB = 1024 * 1024
 
 
 class Campaign:
-    def __init__(self, plan: Plan, target: Target, pulse: Pulse) -> None:
-        self._plan, self._target, self._pulse = plan, target, pulse
+    """`found` hears of each finding at once: the process may not come to its end."""
+
+    def __init__(
+        self, plan: Plan, target: Target, pulse: Pulse, found: Callable[[Outcome], None]
+    ) -> None:
+        self._plan, self._target, self._pulse, self._found = plan, target, pulse, found
         self._outcome = Outcome(plan.target)
         self._complaints = Complaints()
         self._complaints.install()
@@ -157,6 +161,7 @@ class Campaign:
             if finding.gist not in known:
                 self._outcome.findings.append(finding)
                 known.add(finding.gist)
+                self._found(self._outcome)
 
     def _look_at_memory(self) -> None:
         for each in gc.get_objects():

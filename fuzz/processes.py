@@ -77,8 +77,12 @@ class Worker:
         return now - self._moved_at > HANGS_SECONDS
 
     def _ended_badly(self, why: str) -> Outcome:
-        finding = Finding(self._plan.target, why, self._pulse.data)
-        return Outcome(self._plan.target, inputs=self.inputs, findings=[finding])
+        outcome = Outcome(self._plan.target)
+        if self._result.exists():  # it has found something before
+            outcome = Outcome.from_json(self._result.read_text())
+        outcome.inputs = self.inputs
+        outcome.findings.append(Finding(self._plan.target, why, self._pulse.data))
+        return outcome
 
 
 def environment() -> dict[str, str]:

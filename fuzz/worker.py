@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fuzz import branches
-from fuzz.outcome import Plan
+from fuzz.outcome import Outcome, Plan
 from fuzz.pulse import Pulse
 
 #: Not watched: what is done by threads or by the clock takes its branches at any time.
@@ -22,10 +22,12 @@ def main(plan: Plan, directory: Path) -> None:
     from fuzz.targets import target_named
     from headwater.server.loop import loop_factory
 
-    campaign = Campaign(plan, target_named(plan.target), Pulse.joined(directory / "pulse"))
+    def tell(outcome: Outcome) -> None:
+        (directory / "result").write_text(outcome.to_json())
+
+    campaign = Campaign(plan, target_named(plan.target), Pulse.joined(directory / "pulse"), tell)
     with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
-        outcome = runner.run(campaign.run())
-    (directory / "result").write_text(outcome.to_json())
+        tell(runner.run(campaign.run()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import json
 import re
-import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,10 @@ from fuzz.stand import MemoryTransport, Stand
 from fuzz.targets.audience import Audience
 from fuzz.targets.base import Target, Violation
 from fuzz.targets.control import JSON_WORDS
+from headwater.console.access import AccessControl
 from headwater.console.app import make_app
+from headwater.console.control_link import ControlLink
+from headwater.console.live import Tails
 from headwater.console.settings import ConsoleSettings
 from headwater.identity.users import FILE
 
@@ -85,10 +87,8 @@ class ConsoleTarget(Target):
     def __init__(self) -> None:
         self._stand: Stand | None = None
         self._audience: Audience | None = None
-        # Made once, as in a console's process: what it learns of its routes is never forgotten. So
-        # its broker has to be found in the same place each time.
-        self._place = Path(tempfile.mkdtemp(prefix="headwater-fuzz-")) / "data"
-        self._app = make_app(ConsoleSettings(data=self._place, host=HOST, port=8090))
+        # Made once, as in a console's process: what it learns of its routes is never forgotten.
+        self._app = make_app(ConsoleSettings(data=Path("none"), host=HOST, port=8090))
         # As in headwater/console/__main__.py.
         self._config = uvicorn.Config(
             self._app, lifespan="off", access_log=False, log_config=None, limit_concurrency=1000
@@ -120,7 +120,10 @@ class ConsoleTarget(Target):
         self._stand = await Stand.start(directory, lambda session: session)
         self._audience = Audience(self._stand, may_be_closed=True)
         (directory / FILE).write_text(json.dumps({"fuzz": OPERATOR}))
-        self._place.symlink_to(directory)
+        # What knows the broker is made anew: a link to the one before may be on its way back.
+        state, settings = self._app.state, ConsoleSettings(data=directory, host=HOST, port=8090)
+        state.broker = ControlLink(directory)
+        state.access, state.tails = AccessControl(settings), Tails(state.broker)
 
     async def close(self) -> None:
         assert self._stand is not None and self._audience is not None
@@ -128,7 +131,6 @@ class ConsoleTarget(Target):
         self._app.state.broker.close()
         self._audience.leave()
         await self._stand.stop()
-        self._place.unlink()
 
     async def run(self, data: bytes) -> None:
         assert self._audience is not None

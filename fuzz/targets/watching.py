@@ -10,8 +10,10 @@ from headwater.commands import Close, Command, Respond
 from headwater.protocols.base import Session
 from headwater.protocols.bulk import Intake
 
-#: What a session may hold besides a message: the headers around it, or a request of HTTP.
+#: What a message may have around it: headers.
 AROUND_BYTES = 128 * 1024
+#: What a session may hold of a handshake, which is no message yet.
+HANDSHAKE_BYTES = 16 * 1024
 COMMANDS = get_args(Command)
 
 
@@ -63,12 +65,17 @@ class Watched:
 
     def check_memory(self) -> None:
         """It holds no more than it says, and no more than it may."""
-        unfinished, held = self.session.unfinished, held_bytes(self.session)
+        unfinished, (message, handshake) = (
+            self.session.unfinished,
+            held_bytes(self.session),
+        )
         most = MESSAGE_BYTES + AROUND_BYTES
         if not 0 <= unfinished <= most:
             raise Violation(f"it waits for {unfinished} bytes, and may for {most}")
-        if held > unfinished + AROUND_BYTES:
-            raise Violation(f"it holds {held} bytes, and says {unfinished}")
+        if message > unfinished:
+            raise Violation(f"it holds {message} bytes, and says {unfinished}")
+        if handshake > HANDSHAKE_BYTES:
+            raise Violation(f"it holds {handshake} bytes of a handshake")
         branches.outcome(self.session.protocol, "waits for", unfinished.bit_length())
 
     def check_end(self) -> None:
@@ -77,13 +84,15 @@ class Watched:
             raise Violation(f"{more!r} follows the end of the connection")
 
 
-def held_bytes(session: Session) -> int:
-    """The bytes of its client that it keeps, wherever it keeps them."""
-    total = 0
+def held_bytes(session: Session) -> tuple[int, int]:
+    """The bytes of its client that it keeps, wherever that is: of a message, and of a handshake."""
+    message = handshake = 0
     for owner in (session, getattr(session, "_reader", None)):
         for name, value in vars(owner).items() if owner is not None else ():
             if isinstance(value, Intake):
-                total += len(value._kept)
-            elif isinstance(value, bytes | bytearray) and name in ("_request", "_begun", "_data"):
-                total += len(value)
-    return total
+                message += len(value._kept)
+            elif name == "_begun":
+                message += len(value)
+            elif name in ("_request", "_data"):
+                handshake += len(value)
+    return message, handshake

@@ -12,7 +12,7 @@ from tests import budget, costs
 from tests.spark import class_archive
 
 # No deadline: what is slow once, on a busy machine, is no failure. The same examples in every run,
-# so that a failure says something about the change at hand; `make fuzz-properties` looks for new ones.
+# so that a failure says something about the change at hand; `make fuzz-properties` finds others.
 settings.register_profile(
     "default",
     max_examples=60,

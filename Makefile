@@ -95,7 +95,11 @@ hostile: .venv/dev .venv/compiled ## Attack brokers, and see whether other clien
 	@$(BIN)/python -m hostile $(ARGS)
 
 .PHONY: fuzz
-fuzz: .venv/dev ## Feed the codecs and the log random input, for long (minutes)
+fuzz: .venv/dev ## Give 2 million inputs to everything that reads bytes of strangers (an hour and more)
+	@$(BIN)/python -m fuzz $(ARGS)
+
+.PHONY: fuzz-properties
+fuzz-properties: .venv/dev ## Run the property tests of codecs and log with very many examples (minutes)
 	@HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n 2 -m property -o timeout=0 $(ARGS)
 
 .PHONY: docs

@@ -1,5 +1,6 @@
-"""Hypothesis profiles: quick by default, long for `make fuzz` (HYPOTHESIS_PROFILE=fuzz). What tests
-cost, and may cost (costs.py, budget.py). And what fails is named at once: a whole run takes long.
+"""Hypothesis profiles: quick by default, long for `make fuzz-properties` (HYPOTHESIS_PROFILE=fuzz).
+What tests cost, and may cost (costs.py, budget.py). And what fails is named at once: a whole run
+takes long.
 """
 
 import os
@@ -11,7 +12,7 @@ from tests import budget, costs
 from tests.spark import class_archive
 
 # No deadline: what is slow once, on a busy machine, is no failure. The same examples in every run,
-# so that a failure says something about the change at hand; `make fuzz` looks for new ones.
+# so that a failure says something about the change at hand; `make fuzz-properties` finds others.
 settings.register_profile(
     "default",
     max_examples=60,

@@ -26,7 +26,7 @@ HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 SOURCE = ROOT / "src" / "headwater"
 #: Names in code that may be a file: `broker/router.py`, `cli/`, `protocols/bulk.py: alike`.
 NAMED = re.compile(r"`([\w.*-]+(?:/[\w.*-]+)*/?)(?:: (\w+))?`")
-FOLDERS = ("bench", "docs", "requirements", "src", "tests", "torture")
+FOLDERS = ("bench", "docs", "fuzz", "requirements", "src", "tests", "torture")
 
 #: Phrases that name nothing, or have a plainer word in the trade; each with that word.
 PHRASES = {

@@ -59,6 +59,6 @@ class BrokerModel(RuleBasedStateMachine):
 
 def short(part: int, steps: int) -> settings:
     """A step is milliseconds of real disk, so there are fewer examples than elsewhere: one of so
-    many, and not very many with `make fuzz`."""
+    many, and not very many with `make fuzz-properties`."""
     examples = min(settings().max_examples // part, 1500)
     return settings(deadline=None, max_examples=examples, stateful_step_count=steps)

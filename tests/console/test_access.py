@@ -264,6 +264,8 @@ class TestBrowsers:
         assert bare.status_code == 403 and bare.json()["error"]["code"] == "missing_csrf_header"
         evil = {**MARK, "Origin": "http://evil.example"}
         assert client.post(path, json={"text": "x"}, headers=evil).status_code == 403
+        nowhere = {**MARK, "Origin": "http://1]2"}
+        assert client.post(path, json={"text": "x"}, headers=nowhere).status_code == 403
         own = {**MARK, "Origin": f"http://127.0.0.1:{broker.ports['console']}"}
         assert client.post(path, json={"text": "x"}, headers=own).status_code == 201
         bare = client.delete("/api/v1/connections/1")

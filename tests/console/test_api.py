@@ -47,6 +47,14 @@ def test_overview(broker: BrokerProcess, client: httpx.Client) -> None:
     assert len(lengths) == 1
 
 
+def test_a_part_of_a_message(broker: BrokerProcess) -> None:
+    publish(broker, "a/part", b"abcdef")
+    found = call(broker.data, "messages.read", topic="a/part")["items"][-1]
+    for start, size, part in ((2, 3, b"cde"), (4, 100, b"ef"), (2**63 - 1, 5, b""), (-5, 1, b"a")):
+        shown = call(broker.data, "messages.part", offset=found["offset"], start=start, size=size)
+        assert base64.b64decode(shown["payload"]) == part
+
+
 def test_topics_are_searched_sorted_and_paged(broker: BrokerProcess, client: httpx.Client) -> None:
     for number in range(5):
         publish(broker, f"paged/{number}", *[b"x"] * (number + 1))
@@ -91,6 +99,7 @@ def test_a_topic_knows_its_subscribers_but_not_tails(
         ("topics/a/messages/99999999", 404, "not_found"),
         ("queues/no%2Fsuch", 404, "not_found"),
         ("nothing", 404, "not_found"),
+        ("no%2Fsuch/thing", 404, "not_found"),
         ("live?page=nothing", 422, "invalid"),
     ],
 )

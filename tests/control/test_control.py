@@ -38,6 +38,12 @@ async def count(upto: int, progress: Callable[[int, int], None]) -> str:
     return "counted"
 
 
+async def note(
+    seconds: float = 1.0, text: str | None = None, pairs: dict[str, str] | None = None
+) -> bool:
+    return True
+
+
 async def refuse(sentence: str) -> None:
     raise Refusal(Code.NOT_FOUND, sentence)
 
@@ -58,6 +64,7 @@ HANDLERS: dict[str, Handler] = {
     "echo": echo,
     "add": add,
     "count": count,
+    "note": note,
     "refuse": refuse,
     "fail": fail,
     "read": read,
@@ -150,12 +157,24 @@ def test_other_errors_are_logged_and_not_told(
         ("add", {}, "add: missing a required argument: 'a'"),
         ("add", {"a": 1, "c": 2}, "add: got an unexpected keyword argument 'c'"),
         ("count", {}, "count: missing a required argument: 'upto'"),
+        ("add", {"a": "1"}, 'add: "a" has to be a whole number of 64 bits'),
+        ("add", {"a": True}, 'add: "a" has to be a whole number of 64 bits'),
+        ("add", {"a": 2**63}, 'add: "a" has to be a whole number of 64 bits'),
+        ("add", {"a": 1.5}, 'add: "a" has to be a whole number of 64 bits'),
+        ("note", {"seconds": "long"}, 'note: "seconds" has to be a number'),
+        ("note", {"text": 1}, 'note: "text" has to be a text or null'),
+        ("note", {"pairs": {"a": 1}}, 'note: "pairs" has to be an object or null'),
     ],
 )
 def test_wrong_calls(data: Path, do: str, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HeadwaterError) as caught:
         call(data, do, **arguments)
     assert str(caught.value) == sentence
+
+
+def test_right_calls(data: Path) -> None:
+    assert call(data, "note", seconds=2, text="\U0001f600", pairs={"a": "b"}) is True
+    assert call(data, "note", seconds=0.5, text=None, pairs=None) is True
 
 
 def test_two_at_once(tmp_path: Path) -> None:
@@ -200,6 +219,8 @@ def test_a_connection_carries_many_requests(data: Path) -> None:
         (b"[" * 100_000, "the request is not JSON"),
         (b"[]", 'a request is an object with a text "do"'),
         (b"{}", 'a request is an object with a text "do"'),
+        (b'{"do":"add","with":{"a":NaN}}', "the request is not JSON"),
+        (b'{"do":"note","with":{"text":"\\ud800"}}', "the request is not JSON"),
         (b'{"do":3}', 'a request is an object with a text "do"'),
         (b'{"do":"add","with":[1]}', '"with" is an object'),
         (b'{"do":"add","what":1}', 'a request has "do" and "with", and no "what"'),

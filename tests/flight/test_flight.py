@@ -103,6 +103,7 @@ def test_ranges_topics_and_patterns(broker: BrokerProcess, client: Client) -> No
         ({"start": 0, "end": 1}, "the log ends at 0"),
         ({"start": 0}, "end is missing"),
         ({"start": "0", "end": 0}, "start has to be a whole number"),
+        ({"start": 0, "end": 2**63}, "end has to be a whole number"),
         ({"start": 0, "end": 0, "colour": 1}, "there is no colour"),
         ({"start": 0, "end": 0, "topics": [], "pattern": ""}, "either topics or a pattern"),
     ],

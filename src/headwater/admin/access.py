@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
-from headwater.admin.audit import ACCESS, OWNER, AuditTrail
+from headwater.admin.audit import ACCESS, AuditTrail, declared_as
 from headwater.broker.broker import Broker
 from headwater.control import Handler
 from headwater.errors import DECLINED, Code
@@ -19,8 +18,6 @@ LIMITS = (
     *("subscriptions", "patterns", "client_queues"),
     *("topics_per_user", "queues_per_user", "stored_bytes_per_user"),
 )
-#: What must not be on record.
-_SECRET = frozenset(("password",))
 
 
 class AccessHandlers:
@@ -53,15 +50,14 @@ class AccessHandlers:
         }
 
     def _handler(self, name: str, act: Callable[..., Any]) -> Handler:
-        @wraps(act)
         async def reading(**arguments: Any) -> Any:
             return await asyncio.to_thread(act, **arguments)
 
-        async def changing(by: str = "", **arguments: Any) -> Any:
+        async def changing(**arguments: Any) -> Any:
             done = await asyncio.to_thread(act, **arguments)
             self._gate.refresh()
-            told = {key: value for key, value in arguments.items() if key not in _SECRET}
-            self._audit.record(ACCESS, by or OWNER, **{"do": name, "with": told})
             return done
 
-        return reading if name in self._book.READING else changing
+        if name in self._book.READING:
+            return declared_as(act, reading)
+        return self._audit.recorded(ACCESS, name, declared_as(act, changing))

@@ -18,7 +18,8 @@ import json
 import logging
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 from headwater.actions import AUDIT
 from headwater.broker.broker import Broker
@@ -34,8 +35,23 @@ PROTOCOL = "headwater"
 MOST_A_SECOND = 200
 LOGIN, FAILURE, ACCESS = "login", "failure", "access"
 QUEUE, CLIENT, EXPORT = "queue", "client", "export"
+#: What is not, or must not be, on record.
+_UNTOLD = frozenset(("password", "progress"))
 #: Who may open the control socket, if nobody else was named.
 OWNER = "owner"
+
+
+def declared_as(handler: Callable[..., Any], act: Handler, **further: type) -> Handler:
+    """Let a handler declare what another one does, and further texts: requests are held to it."""
+    signature = inspect.signature(handler)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="") for name in further
+    ]
+    act.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *added]
+    )
+    act.__annotations__ = get_type_hints(handler) | further
+    return act
 
 
 class AuditTrail:
@@ -75,18 +91,14 @@ class AuditTrail:
 
     def recorded(self, kind: str, name: str, handler: Handler) -> Handler:
         """The same handler, which may also be told `by` whom; what it does is on record."""
-        signature = inspect.signature(handler)
 
         async def act(by: str = "", **arguments: Any) -> Any:
             done = await handler(**arguments)
-            told = {key: value for key, value in arguments.items() if key != "progress"}
+            told = {key: value for key, value in arguments.items() if key not in _UNTOLD}
             self.record(kind, by or OWNER, **{"do": name, "with": told})
             return done
 
-        asked = inspect.Parameter("by", inspect.Parameter.KEYWORD_ONLY, default="")
-        parameters = [*signature.parameters.values(), asked]
-        act.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return act
+        return declared_as(handler, act, by=str)
 
     def _has_room(self, kind: str) -> bool:
         second = int(time.time())

@@ -29,6 +29,8 @@ PROTOCOL = "console"
 MOST_MESSAGES = 100
 CUT_BYTES = 64 * 1024
 ANSWER_BYTES = 1024 * 1024
+# No message is longer: a column of Arrow is not.
+MOST_BYTES = 2**31 - 1
 LOOK_SECONDS = 0.4
 READ_BYTES = 1024 * 1024
 # Looking backwards, how many offsets to look at first; then twice as many, and so on.
@@ -158,7 +160,8 @@ class MessageHandlers:
 
     async def part(self, offset: int, start: int = 0, size: int = ANSWER_BYTES) -> dict[str, Any]:
         """A piece of one message, with all that is known of it."""
-        row = await asyncio.to_thread(self._one, offset, start, min(max(size, 0), ANSWER_BYTES))
+        start, size = min(max(start, 0), MOST_BYTES), min(max(size, 0), ANSWER_BYTES)
+        row = await asyncio.to_thread(self._one, offset, start, size)
         return _shown(row)
 
     def _one(self, offset: int, start: int, size: int) -> Row:

@@ -16,7 +16,7 @@ from headwater.console.connections import OpenConnections
 from headwater.console.control_link import ControlLink, NoAnswer
 from headwater.console.dependencies import MOMENT, TheBroker, Viewer
 from headwater.console.events import Streams
-from headwater.console.guard import Guard
+from headwater.console.guard import Guard, name_of
 from headwater.console.live import Tails
 from headwater.console.problems import ApiError, tell_errors
 from headwater.console.routes import lists, live, messages, queues, users
@@ -119,7 +119,7 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/{path:path}", include_in_schema=False)
     async def page(path: str) -> FileResponse:
         if path.startswith("api/"):
-            raise ApiError(404, "not_found", f"there is no /{path}")
+            raise ApiError(404, "not_found", f"there is no /{name_of(path)}")
         return _file("index.html")
 
 

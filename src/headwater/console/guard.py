@@ -148,7 +148,7 @@ class Guard:
         if scope["method"] in SAFE:
             return None
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _netloc(origin) != host.lower():
             return 403, "wrong_origin", "this request comes from another site"
         by_token = headers.get("authorization", "").lower().startswith("bearer ")
         if not by_token and headers.get(CSRF_HEADER) != "1":
@@ -171,6 +171,13 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""  # that of no site
 
 
 def _path(scope: Scope) -> str:

@@ -40,7 +40,9 @@ class ApiError(Exception):
 def answer(
     status: int, code: str, message: str, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    content = {"error": {"code": code, "message": message}}
+    # What a sentence quotes of a request may have what UTF-8 cannot say.
+    told = message.encode(errors="replace").decode()
+    content = {"error": {"code": code, "message": told}}
     return JSONResponse(content, status, headers)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.control import protocol
+from headwater.control.arguments import check
 from headwater.control.protocol import ControlRequest
 from headwater.errors import Code, HeadwaterError, Refusal
 
@@ -132,16 +133,12 @@ class Control:
         handler = self._handlers.get(request.do)
         if handler is None:
             raise HeadwaterError(f'this broker knows no command "{request.do}"')
-        signature = inspect.signature(handler)
         arguments = dict(request.arguments)
         if "progress" in arguments:
             raise HeadwaterError(f'{request.do}: "progress" is no argument')
-        if "progress" in signature.parameters:
+        if "progress" in inspect.signature(handler).parameters:
             arguments["progress"] = _progress_to(writer)
-        try:
-            signature.bind(**arguments)
-        except TypeError as error:
-            raise HeadwaterError(f"{request.do}: {error}") from None
+        check(request.do, handler, arguments)
         return await handler(**arguments)
 
 

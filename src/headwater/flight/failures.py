@@ -37,7 +37,7 @@ def told(what: str) -> Iterator[None]:
         raise kind(str(error)) from None
     except pa.ArrowCancelled as error:  # the client went in the middle of its rows
         raise flight.FlightCancelledError(_first_line(error)) from None
-    except pa.ArrowInvalid as error:  # of what the client sent, as Arrow reads it
+    except pa.ArrowException as error:  # of what the client sent, as Arrow reads it
         logger.info("%s over Flight made no sense: %s", what, _first_line(error))
         raise flight.FlightServerError("the rows are not Arrow's") from None
     except OSError as error:  # of the broker's files: the client may try again

@@ -38,6 +38,9 @@ MOST_LISTED = 10_000
 
 T = TypeVar("T")
 
+#: Arrow and SQLite have whole numbers of 64 bits.
+MOST_INT = 2**63 - 1
+
 HEADERS = pa.map_(pa.string(), pa.string())
 
 #: What a reader gets; `headers` only if it asks for them.

@@ -46,6 +46,7 @@ class Checker:
         """The rows in the order of WRITE_SCHEMA, in batches that are not too long: what is made of
         one of them in Python keeps others from running."""
         self._check_size(batch.nbytes)
+        _check_buffers(batch)
         for first in range(0, len(batch), PIECE_ROWS):
             yield self._checked(batch.slice(first, PIECE_ROWS))
 
@@ -105,6 +106,15 @@ class Checker:
 
     def _refuse(self, row: Any, why: str) -> None:
         raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}")
+
+
+def _check_buffers(batch: Any) -> None:
+    """Arrow takes the offsets in a batch from the network as they are. One that leads out of its
+    buffer would make a message of the broker's memory, or end the process."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise Refusal(Code.MALFORMED, f"the rows are damaged: {error}") from None
 
 
 def _size_as_rows(column: Any) -> int:

@@ -4,7 +4,7 @@ A running broker does it, so that it counts at once and is on record; without on
 the same to the files.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,10 @@ class AccessBook:
             for rule in self.rules.all()
         ]
 
-    def allow(self, who: str, may: Sequence[str], topics: str) -> None:
+    def allow(self, who: str, may: list[str], topics: str) -> None:
         self.rules.allow(self._subject(who), may, topics)
 
-    def revoke(self, who: str, may: Sequence[str], topics: str) -> None:
+    def revoke(self, who: str, may: list[str], topics: str) -> None:
         self.rules.revoke(self._subject(who), may, topics)
 
     def explain(self, who: str, action: str, topic: str) -> dict[str, Any]:

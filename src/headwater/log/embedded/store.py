@@ -201,15 +201,20 @@ class LogStore(LogReader):
         records all came before `older_than_us`. The range of offsets dropped, if any.
         """
         first = self.start
+        expired = []
         with self._changing:
             while len(self._segments) > 1 and self._expired(max_bytes, older_than_us):
-                oldest = self._segments[0]
+                expired.append(self._segments[0])
                 self._segments = self._segments[1:]
-                self._note()
+            if not expired:
+                return None
+            self._note()
+            # First: if the machine crashed with the file gone and this not written, it would look
+            # as if the file had been lost.
+            self._lock.sync()
+            for oldest in expired:
                 oldest.path.unlink(missing_ok=True)
                 self._open_segments.drop(oldest)
-        if self.start == first:
-            return None
         sync_directory(self._directory)
         return first, self.start
 

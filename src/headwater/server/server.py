@@ -21,7 +21,7 @@ from headwater.config import Config
 from headwater.console.settings import is_loopback
 from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.flight import FlightService
 from headwater.identity.apps import FILE as APPS_FILE
 from headwater.identity.apps import Apps
@@ -142,6 +142,10 @@ class Server:
             for queue in service.queues():
                 self.broker.queue(queue)
         self.broker.unused.recall(partial(wiring.queue_spec, self.services))
+        with contextlib.suppress(
+            LogUnavailable
+        ):  # on a full disk: they are noted when there is room
+            await self.engine.notes.flush()
 
     async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}

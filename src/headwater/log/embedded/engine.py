@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 from mypy_extensions import mypyc_attr
 
 from headwater.errors import LogUnavailable
-from headwater.files import sync_directory
+from headwater.files import make_directories, sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
 from headwater.log.embedded.reader import SLICE_SECONDS
 from headwater.log.embedded.readers import ReaderThreads
@@ -125,8 +125,8 @@ class EmbeddedEngine(Engine):
         """Recover the log in `directory`, or begin one."""
 
         def open_files() -> tuple[LogStore, StateDatabase]:
-            directory.mkdir(parents=True, exist_ok=True)
-            sync_directory(directory.parent)
+            make_directories(directory)
+            sync_directory(directory.parent)  # a crash may have come between the two
             store = LogStore.open(directory / "log", settings.segment_bytes)
             if store.torn:
                 logger.warning("cut off %d bytes of a write that was not finished", store.torn)

@@ -159,12 +159,13 @@ def test_what_has_no_older_value_is_synced(tmp_path: Path, monkeypatch: pytest.M
 
     async def check(engine: EmbeddedEngine) -> None:
         notes = engine.notes
-        for work, sync in (
+        works: list[tuple[Callable[[], None], bool]] = [
             (lambda: notes.save_queue("q", lambda: b"new"), True),
             (lambda: notes.save_queue("q", lambda: b"known"), False),
             (lambda: notes.save_cursor("c", 0), False),
             (lambda: notes.save_number("n", 1), True),
-        ):
+        ]
+        for work, sync in works:
             synced.clear()
             work()
             while not synced:

@@ -122,12 +122,16 @@ def test_retention_is_noted_for_good_before_it_drops(tmp_path: Path, monkeypatch
     store = LogStore.open(tmp_path, segment_bytes=3_000)
     happened = []
     sync, unlink = lock.Lock.sync, Path.unlink
-    monkeypatch.setattr(lock.Lock, "sync", lambda self: happened.append("sync") or sync(self))
+
+    def synced(held: lock.Lock) -> None:
+        happened.append("sync")
+        sync(held)
 
     def watched(path: Path, missing_ok: bool = False) -> None:
         happened.append("unlink")
         unlink(path, missing_ok)
 
+    monkeypatch.setattr(lock.Lock, "sync", synced)
     monkeypatch.setattr(Path, "unlink", watched)
     store.retain(1, None)
     store.close()

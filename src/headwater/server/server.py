@@ -142,9 +142,7 @@ class Server:
             for queue in service.queues():
                 self.broker.queue(queue)
         self.broker.unused.recall(partial(wiring.queue_spec, self.services))
-        with contextlib.suppress(
-            LogUnavailable
-        ):  # on a full disk: they are noted when there is room
+        with contextlib.suppress(LogUnavailable):  # a full disk: as soon as there is room
             await self.engine.notes.flush()
 
     async def _bind_all(self, config: Config, tls: ssl.SSLContext | None) -> None:

@@ -91,6 +91,7 @@ class FlightService:
 
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
+        await asyncio.to_thread(self._stages.check)
         for intent in await asyncio.to_thread(self._stages.intents):
             logger.warning(
                 "finishing batch %d of query %s, which a crash interrupted",
@@ -99,7 +100,7 @@ class FlightService:
             )
             try:
                 await asyncio.to_thread(self._append, intent, True)
-            except (OSError, LogUnavailable, pa.ArrowException) as error:
+            except (OSError, Refusal, pa.ArrowException) as error:
                 # No reason to serve nobody. The query can stage and commit its batch again.
                 logger.error(
                     "batch %d of query %s cannot be finished: %s",

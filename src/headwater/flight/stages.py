@@ -2,6 +2,8 @@
 
     stages/<query>/<batch>/<partition>.<attempt>.arrow     rows as they came, synced before answered
 
+A file is an Arrow IPC stream, then the bytes "HWST" and the CRC-32C of the stream (u32).
+
 The way of a commit, and what a crash at each point means:
 
     1. the intent is noted: (query, batch), and where the log ends     nothing is visible
@@ -24,13 +26,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import IO, Any
 from urllib.parse import quote
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from headwater import sqlite
-from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
 
@@ -39,9 +43,12 @@ logger = logging.getLogger(__name__)
 # Stages of a query that is gone for good; Spark keeps retrying for much less.
 ABANDONED_SECONDS = 24 * 3600.0
 _PATIENCE_SECONDS = 30.0
+_MAGIC, _TRAILER = b"HWST", Struct("<4sI")
+_READ_BYTES = 1 << 20
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{0,100}")
 
-_SCHEMA = """
+_SCHEMA = sqlite.Schema(
+    """
 CREATE TABLE IF NOT EXISTS commits (
     query  TEXT PRIMARY KEY,
     batch  INTEGER NOT NULL,
@@ -54,7 +61,12 @@ CREATE TABLE IF NOT EXISTS intents (
     since  INTEGER NOT NULL,
     files  TEXT NOT NULL
 ) WITHOUT ROWID;
-"""
+""",
+    {
+        "commits": ("query", "batch", "first", "count"),
+        "intents": ("query", "batch", "since", "files"),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,18 @@ class Stages:
         self._directory = directory / "stages"
         self._path = directory / "flight.db"
 
+    def check(self) -> None:
+        """Raises HeadwaterError if what was noted is damaged."""
+        try:
+            with self._reading() as database:
+                _SCHEMA.check(database)
+        except sqlite3.DatabaseError as error:
+            raise HeadwaterError(
+                f"{self._path} cannot be used: {error}. It holds the last batch of each query: "
+                "bring it back from a copy, or move it away; then a batch that was committed "
+                "before can be committed once more"
+            ) from None
+
     def write(self, stage: Stage, batches: Iterator[Any], schema: Any) -> tuple[int, int]:
         """Keep rows aside; returns how many rows and bytes. They are on disk when this returns."""
         if not _ATTEMPT.fullmatch(stage.attempt):
@@ -94,11 +118,12 @@ class Stages:
         unfinished = path.with_suffix(f".{os.urandom(8).hex()}.part")
         rows = 0
         try:
-            with unfinished.open("wb") as file:
+            with unfinished.open("w+b") as file:
                 with pa.ipc.new_stream(file, schema) as writer:
                     for batch in batches:
                         writer.write_batch(batch)
                         rows += len(batch)
+                file.write(_TRAILER.pack(_MAGIC, _sum_of(file)))
                 file.flush()
                 os.fdatasync(file.fileno())
                 size = file.tell()
@@ -109,9 +134,18 @@ class Stages:
         return rows, size
 
     def rows(self, files: tuple[Path, ...]) -> Iterator[Any]:
-        """The record batches of staged files, in a fixed order."""
+        """The record batches of staged files, in a fixed order. Raises Refusal."""
         for path in files:
-            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+            with pa.memory_map(str(path)) as source:
+                content = source.read_buffer()
+            stop = max(content.size - _TRAILER.size, 0)
+            data = memoryview(content)
+            if bytes(data[stop:]) != _TRAILER.pack(_MAGIC, crc32c(data[:stop])):
+                raise Refusal(
+                    Code.NOT_FOUND,
+                    f"{path.relative_to(self._directory)} is damaged: stage it again",
+                )
+            with pa.ipc.open_stream(content.slice(0, stop)) as reader:
                 yield from reader
 
     def committed(self, query: str) -> LastCommit | None:
@@ -216,8 +250,16 @@ class Stages:
                 database.execute("PRAGMA synchronous = FULL")
                 with database:
                     yield database
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise LogUnavailable(f"flight.db cannot be written: {error}") from None
+
+
+def _sum_of(file: IO[bytes]) -> int:
+    """The checksum of all that was written so far."""
+    crc = file.seek(0)
+    while data := file.read(_READ_BYTES):
+        crc = crc32c(data, crc)
+    return crc
 
 
 def stage_of(append: Append) -> tuple[Stage, Commit]:

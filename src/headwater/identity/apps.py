@@ -22,15 +22,18 @@ from headwater.units import is_client_id
 
 FILE = "state.db"
 
-_SCHEMA = """
+_SCHEMA = sqlite.Schema(
+    """
 CREATE TABLE IF NOT EXISTS apps (
     client_id     TEXT PRIMARY KEY,
     client_secret TEXT NOT NULL,
     created       INTEGER  -- microseconds since 1970
 );
-"""
+""",
+    {"apps": ("client_id", "client_secret", "created")},
+)
 _PATIENCE_SECONDS = 10.0
-Connect = Callable[[Path, str, float], sqlite3.Connection]
+Connect = Callable[[Path, sqlite.Schema, float], sqlite3.Connection]
 # SQLite keeps what was written last in files of its own.
 _SUFFIXES = ("", "-wal", "-shm")
 
@@ -90,8 +93,12 @@ class Apps:
     def _open(self, connect: Connect = sqlite.connect) -> Iterator[sqlite3.Connection]:
         """A connection, and a transaction around what is done with it."""
         try:
-            with closing(connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database, database:
-                yield database
+            with closing(connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database:
+                _SCHEMA.check(database)
+                with database:
+                    yield database
+                if database.total_changes:
+                    sqlite.settle(database)
         except sqlite3.Error as error:
             raise HeadwaterError(f"cannot use {self._path}: {error}") from None
 

@@ -1,9 +1,11 @@
 """Who may use the console and its API: names, roles, passwords and tokens.
 
-    users.json    {"alice": {"role": "operator", "created": …, "password": "…", "tokens": […]}}
+    users.json    {"alice": {"role": "operator", "created": …, "password": "…", "tokens": […]},
+                   "$crc32c": "…"}
 
 Passwords are kept as scrypt, tokens as SHA-256: they are long and random, so nobody can guess them.
-The file is for its owner only and is replaced as a whole. Commands and the console may change it at
+The file is for its owner only and is replaced as a whole. Its checksum tells when a bit of it was
+flipped; who changes it by hand takes that line out. Commands and the console may change it at
 the same time.
 """
 
@@ -21,6 +23,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from crc32c import crc32c
+
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.files import sync_directory
 from headwater.units import is_client_id
@@ -30,6 +34,8 @@ TOKEN_PREFIX = "hw_"
 LEAST_PASSWORD = 8
 MOST_PASSWORD = 1024
 
+#: No user has such a name.
+_SUM = "$crc32c"
 # About 50 ms and 16 MiB for each attempt.
 _N, _R, _P = 2**14, 8, 1
 
@@ -78,11 +84,16 @@ class Users:
     def all(self) -> dict[str, User]:
         try:
             content = json.loads(self._path.read_bytes())
+            if content.pop(_SUM, None) not in (None, _sum_of(content)):
+                raise ValueError("something has changed in it")
             return {name: User.read(name, each) for name, each in content.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise HeadwaterError(f"{self._path} cannot be read; repair or remove it") from None
+            raise HeadwaterError(
+                f"{self._path} cannot be read: it is damaged, or was changed by hand; "
+                "repair or remove it"
+            ) from None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -145,7 +156,8 @@ class Users:
 
     def _write(self, users: dict[str, User]) -> None:
         temporary = f"{self._path}.new"
-        content = json.dumps({name: user.as_dict() for name, user in users.items()}, indent=2)
+        named = {name: user.as_dict() for name, user in users.items()}
+        content = json.dumps(named | {_SUM: _sum_of(named)}, indent=2)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w") as file:
             file.write(content + "\n")
@@ -153,6 +165,10 @@ class Users:
             os.fsync(descriptor)
         os.replace(temporary, self._path)
         sync_directory(self._path.parent)
+
+
+def _sum_of(content: dict[str, Any]) -> str:
+    return f"{crc32c(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def parse_role(text: str) -> Role:

@@ -43,11 +43,15 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 class Shim:
     """Watches the files below `root`, of all processes that are started with its environment."""
 
-    def __init__(self, place: Path, root: Path, *, record: bool = False) -> None:
+    def __init__(
+        self, place: Path, root: Path, *, record: bool = False, attach: bool = False
+    ) -> None:
+        """`attach`: to what another process has begun."""
         self.root = root.resolve()
         self.trace = place / "trace"
         self._page_file = place / "shared"
-        self._page_file.write_bytes(bytes(_PAGE_BYTES))
+        if not attach:
+            self._page_file.write_bytes(bytes(_PAGE_BYTES))
         with self._page_file.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _PAGE_BYTES)
         self.environment = {

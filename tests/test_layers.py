@@ -65,9 +65,11 @@ RULES: dict[str, set[str] | None] = {
     "sqlite": set(),
     "sockets": set(),
     "courtesy": set(),
-    "broker": SMALL | {"log.engine"},
+    "clock": set(),
+    "broker": SMALL | {"clock", "log.engine"},
     "log": {
         "arrow_compute",
+        "clock",
         "courtesy",
         "files",
         "sqlite",
@@ -89,7 +91,8 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "files", "log.record", "sqlite"},
+    | {"arrow_compute", "broker.broker", "broker.delays"}
+    | {"clock", "files", "log.record", "sqlite"},
     "spark": {"borrowed", "errors", "units"},
     "pipeline": set(),
     **{

@@ -94,7 +94,9 @@ class Broker:
         call this once, before anyone connects."""
         await self.dead.recover()
         await self.delays.recover()
-        since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
+        # From the newest message on, if that is older: the clock may have jumped ahead meanwhile.
+        now = min(time.time_ns() // 1000, self._found_timestamp)
+        since = now - int(self.repeats.seconds * 1e6)
         if (self.engine.notes.load_number(LAST_ONCE) or 0) < since:
             # Nothing to recall, but what came in the moment before a crash and was not noted.
             since = max(since, self._found_timestamp - UNNOTED_MICROSECONDS)

@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headwater import sqlite
+from headwater.clock import believed
 from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
@@ -202,7 +202,7 @@ class Stages:
     def drop_abandoned(self, seconds: float = ABANDONED_SECONDS) -> int:
         """Remove stages that nobody has touched for long; returns how many."""
         kept = {file.parent for intent in self.intents() for file in intent.files}
-        oldest, dropped = time.time() - seconds, 0
+        oldest, dropped = believed() - seconds, 0
         for folder in self._directory.glob("*/*"):
             if folder in kept or folder.stat().st_mtime > oldest:
                 continue

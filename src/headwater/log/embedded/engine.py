@@ -25,6 +25,7 @@ from typing import Any, Self, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from headwater.clock import believed
 from headwater.errors import LogUnavailable
 from headwater.files import make_directories, sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
@@ -419,7 +420,7 @@ class EmbeddedEngine(Engine):
     def _retain(self) -> None:
         """Called by the writer's thread, now and then."""
         age = self._settings.retention_age
-        oldest = None if age is None else time.time_ns() // 1000 - int(age * 1e6)
+        oldest = None if age is None else int((believed() - age) * 1e6)
         dropped = self._store.retain(self._settings.retention_bytes, oldest)
         if dropped is not None:
             logger.info("retention dropped the offsets %d to %d", dropped[0], dropped[1] - 1)

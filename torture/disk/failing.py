@@ -151,8 +151,9 @@ async def one_day(data: Path, shim: Shim, number: int | None, error: int, lastin
     if number is not None:
         shim.fail(error, errno.EIO, after=number, count=None if lasting else 1)
     try:
-        await live(data, day, shim.heal)
-        await look(data, day)
+        async with asyncio.timeout(3 * PATIENCE_SECONDS):
+            await live(data, day, shim.heal)
+            await look(data, day)
     except Exception:
         day.wrong.append(traceback.format_exc())
     return day

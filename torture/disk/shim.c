@@ -44,8 +44,8 @@
 /* One page that processes and whoever watches them share; shim.py has the same layout. */
 struct shared {
     uint64_t operations;  /* so many have been recorded */
-    uint64_t fail_from;   /* operations with these numbers fail */
-    uint64_t fail_until;
+    uint64_t fail_from;   /* operations from this number on fail */
+    uint64_t fail_count;  /* ... so many of them */
     uint64_t failed;      /* so many have failed */
     uint64_t die_at;      /* the process ends instead of doing this one */
     int64_t clock_shift;  /* nanoseconds that the clock is ahead */
@@ -111,8 +111,8 @@ static int fails(char kind) {
         kill(getpid(), SIGKILL);
         pause();
     }
-    if (!shared->failing[(int)kind] || number < shared->fail_from || number > shared->fail_until) return 0;
-    shared->operations++; /* so that "once" is once */
+    if (!shared->failing[(int)kind] || number < shared->fail_from || !shared->fail_count) return 0;
+    shared->fail_count--;
     shared->failed++;
     leave();
     errno = kind == 'b' || kind == 't' ? shared->sync_error : shared->error;

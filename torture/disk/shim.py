@@ -17,7 +17,7 @@ AVAILABLE = sys.platform == "linux" and shutil.which("cc") is not None
 _PAGE_BYTES = 4096
 _FOREVER = (1 << 64) - 1
 _COUNTERS = {
-    **{name: 8 * place for place, name in enumerate(("operations", "fail_from", "fail_until"))},
+    **{name: 8 * place for place, name in enumerate(("operations", "fail_from", "fail_count"))},
     **{name: 8 * place for place, name in enumerate(("failed", "die_at", "clock", "delay"), 3)},
 }
 _ERRORS = 56
@@ -83,9 +83,8 @@ class Shim:
         failing = bytes(chr(letter) in kinds for letter in range(128))
         self._page[_FAILING : _FAILING + len(failing)] = failing
         struct.pack_into("<ii", self._page, _ERRORS, error, sync_error)
-        first = self.operations + after
-        self._set("fail_until", _FOREVER if count is None else first + count - 1)
-        self._set("fail_from", first)
+        self._set("fail_count", _FOREVER if count is None else count)
+        self._set("fail_from", self.operations + after)
 
     def heal(self) -> None:
         self._page[_FAILING : _FAILING + 128] = bytes(128)

@@ -57,6 +57,10 @@ class Accounts:
         else:
             self.received[name].setdefault(key, self.now())
 
+    def summary(self) -> str:
+        done = sum(batch.committed_at is not None for batch in self.batches)
+        return f"acknowledged {len(self.acknowledged):,}, batches committed {done:,}"
+
     def subscribe(self, name: str) -> None:
         self.subscribed.setdefault(name, self.now())
 

@@ -38,10 +38,13 @@ def torture(directory: Path, cycles: int, seconds: float, chance: Random) -> Ver
                     print(f"{number}/{cycles} {accounts.summary()}", flush=True)
             crowd.finish()
         faults = faults_of(broker, broker.stop())
-    return _verdict(accounts, broker.data, cycles, faults)
+    return verdict_of(accounts, broker.data, {"broker killed": cycles}, faults)
 
 
-def _verdict(accounts: Accounts, data: Path, cycles: int, faults: tuple[str, ...]) -> Verdict:
+def verdict_of(
+    accounts: Accounts, data: Path, harm: dict[str, int], faults: tuple[str, ...]
+) -> Verdict:
+    """Compare what is stored with what clients know, after the broker has stopped."""
     stored = [(0, run.topic, payload) for run in stored_runs(data) for payload in run.payloads]
     check = Check(accounts, 0, stored)
     known = check.offsets.keys()
@@ -49,7 +52,7 @@ def _verdict(accounts: Accounts, data: Path, cycles: int, faults: tuple[str, ...
     findings = check.findings
     damage = [each for report in verify(data / "log") for each in report.damage]
     return Verdict(
-        harm={"broker killed": cycles, "batches": len(accounts.batches)},
+        harm={**harm, "batches": len(accounts.batches)},
         sent=len(accounts.sent),
         acknowledged=len(accounts.acknowledged),
         found=len(check.offsets),

@@ -26,7 +26,9 @@ LOOK_SECONDS = 1.2
 MORE = 50
 
 
-def torture(directory: Path, cycles: int, seconds: float, chance: Random) -> Verdict:
+def torture(
+    directory: Path, cycles: int, seconds: float, chance: Random, **settings: str
+) -> Verdict:
     """So many jumps; `seconds` is how long each lasts at most."""
     (directory / "disk").mkdir()
     shim = Shim(directory, directory / "disk")
@@ -37,6 +39,7 @@ def torture(directory: Path, cycles: int, seconds: float, chance: Random) -> Ver
         HEADWATER_LOG_SEGMENT_BYTES=str(SEGMENT_BYTES),
         HEADWATER_LOG_RETENTION_AGE=RETENTION_AGE,
         **shim.environment,
+        **settings,
     )
     with broker:
         broker.keep_ports()

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.e2e.faults import injected
 from torture import boundaries, clock, flips, full_disk
 from torture.boundaries import Task
 from torture.disk.crash import Choice, Disk
@@ -102,6 +103,12 @@ def test_the_clock_jumps() -> None:
     with in_memory() as place:
         verdict = clock.torture(place, 3, 0.0, Random(1))
     assert verdict.good, verdict
+
+
+def test_a_broker_that_believes_its_clock_is_found_out() -> None:
+    with in_memory() as place:
+        credulous = injected(place, "from headwater import clock; clock.TOLERANCE_SECONDS = 1e12")
+        assert clock.torture(place, 1, 0.0, Random(1), **credulous).lost
 
 
 @pytest.mark.smoke

@@ -67,9 +67,11 @@ RULES: dict[str, set[str] | None] = {
     "local_tokens": set(),
     "tls": {"errors"},
     "courtesy": set(),
-    "broker": SMALL | {"log.engine"},
+    "clock": set(),
+    "broker": SMALL | {"clock", "log.engine"},
     "log": {
         "arrow_compute",
+        "clock",
         "courtesy",
         "files",
         "sqlite",
@@ -94,8 +96,8 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "courtesy", "files", "log.record"}
-    | {"local_tokens", "protocols.base", "sockets", "sqlite", "tls"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "clock", "courtesy", "files"}
+    | {"local_tokens", "log.record", "protocols.base", "sockets", "sqlite", "tls"},
     "spark": {"borrowed", "errors", "local_tokens", "units"},
     "pipeline": set(),
     **{

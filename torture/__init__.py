@@ -10,5 +10,10 @@ Each ends with a verdict (verdict.py): what was sent, acknowledged, found, lost,
     operators.py  two operators redrive or delete the same dead letters
     reads.py      reads of the log fail, for clients that lag behind (backlog.py, taker.py)
     vanish.py     clients are gone without a word (proxy.py)
+    everyone/     clients of all five protocols and of Flight at once; the broker is killed
+    boundaries.py the machine crashes, at every operation on the disk (disk/)
+    flips.py      files are damaged
+    full_disk.py  operations on the disk fail, each of them
+    clock.py      the clock jumps
     spark.py, pipeline.py   Spark, pipelines and the broker are killed (driver.py)
 """

@@ -1,5 +1,6 @@
 """What a torture has found: messages are counted, and whatever must not be is a fault."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,16 @@ class Verdict:
     @property
     def good(self) -> bool:
         return not (self.lost or self.twice or self.faults)
+
+    def plus(self, other: "Verdict") -> "Verdict":
+        """Of both together."""
+        return Verdict(
+            Counter(self.harm) + Counter(other.harm),
+            *(
+                getattr(self, name) + getattr(other, name)
+                for name in ("sent", "acknowledged", "found", "lost", "twice", "faults")
+            ),
+        )
 
     def __str__(self) -> str:
         harm = ", ".join(f"{what} {number:,}" for what, number in self.harm.items())

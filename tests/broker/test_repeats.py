@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from headwater.broker import broker as broker_module
 from headwater.broker.broker import Broker
 from headwater.broker.repeats import MOST_DECLINED, RepeatWindow, Resent, keys_of
 from headwater.errors import LogUnavailable
+from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.log.embedded.notes import EmbeddedNotes
 from headwater.message import EXACTLY_ONCE, Run
 from tests.broker.client import Client
 from tests.broker.queues.test_queue import broker_on, run, settle, until
@@ -42,6 +45,31 @@ def test_repeats_inside_the_window_are_not_stored_but_answered(tmp_path: Path) -
         assert b"".join(client.answers) == b"OKOK"
 
     run(tmp_path, first, after_a_restart)
+
+
+def test_repeats_are_found_behind_what_a_start_has_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker was killed before it had noted that there are such messages. Something else that
+    the crash has interrupted is finished before the log is searched for them."""
+    monkeypatch.setattr(EmbeddedNotes, "save_number", lambda self, name, value: None)
+
+    async def check() -> None:
+        async with broker_on(tmp_path) as broker:
+            Client(broker).publish("a", b"1", once=[1])
+            assert await stored(broker) == [b"1"]
+        engine = await EmbeddedEngine.open(tmp_path, LogSettings())
+        broker = Broker(engine)
+        monkeypatch.setattr(broker_module, "UNNOTED_MICROSECONDS", 0)
+        Client(broker).publish("b", b"late")
+        await settle(broker)
+        await broker.recall()
+        Client(broker).publish("a", b"1", once=[1], again=True)
+        assert await stored(broker) == [b"1", b"late"]
+        broker.close()
+        await engine.close()
+
+    asyncio.run(check())
 
 
 def test_repeats_outside_the_window_are_stored(tmp_path: Path) -> None:

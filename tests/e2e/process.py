@@ -82,6 +82,11 @@ class BrokerProcess:
         """What it has written to standard error."""
         return "".join(self.errors)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to its end by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self) -> Self:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
         self._process = subprocess.Popen(

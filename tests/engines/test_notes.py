@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +141,35 @@ def test_a_deletion_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert engine.notes.queue_names() == []
 
     run(tmp_path, check, again)
+
+
+def test_what_has_no_older_value_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is new, and numbers. Positions that a crash of the machine takes away are those
+    of a moment before."""
+    from headwater.log.embedded.state import StateDatabase
+
+    synced: list[bool] = []
+    save = StateDatabase.save
+
+    def note(*arguments: Any) -> None:
+        synced.append(arguments[-1])
+        save(*arguments)
+
+    monkeypatch.setattr(StateDatabase, "save", note)
+
+    async def check(engine: EmbeddedEngine) -> None:
+        notes = engine.notes
+        works: list[tuple[Callable[[], None], bool]] = [
+            (lambda: notes.save_queue("q", lambda: b"new"), True),
+            (lambda: notes.save_queue("q", lambda: b"known"), False),
+            (lambda: notes.save_cursor("c", 0), False),
+            (lambda: notes.save_number("n", 1), True),
+        ]
+        for work, sync in works:
+            synced.clear()
+            work()
+            while not synced:
+                await asyncio.sleep(0.001)
+            assert synced == [sync]
+
+    run(tmp_path, check)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.errors import Refusal
+from headwater.errors import HeadwaterError, Refusal
 from headwater.flight.requests import WRITE_SCHEMA, Commit, Stage
 from headwater.flight.rows import runs_of
 from headwater.flight.stages import Stages
@@ -71,6 +71,35 @@ def test_a_large_file_stays_mapped_while_someone_reads_it(
     assert not found.close()
     del batch
     assert found.close()
+
+
+def test_rows_that_were_damaged_are_not_appended(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stage(stages, 1, b"0", b"1")
+    intent, _ = stages.begin(Commit("q", 1, {"0": "x"}), 0)
+    (file,) = intent.files
+    content = file.read_bytes()
+    for position in range(len(content)):
+        file.write_bytes(
+            content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+        )
+        with pytest.raises(Refusal, match=r"q/1/0\.x\.arrow is damaged: stage it again"):
+            payloads(stages, intent.files)
+        file.write_bytes(content[:position])
+        with pytest.raises(Refusal, match="is damaged"):
+            payloads(stages, intent.files)
+    stage(stages, 1, b"0", b"1")
+    assert payloads(stages, intent.files) == [b"0", b"1"]
+
+
+def test_a_damaged_database_is_named(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    stage(stages, 1, b"0")
+    stages.begin(Commit("q", 1, {"0": "x"}), 0)
+    database = tmp_path / "flight.db"
+    database.write_bytes(database.read_bytes().replace(b"q/1/0.x", b"q/1/1.x"))
+    with pytest.raises(HeadwaterError, match=r"flight\.db cannot be used: it is damaged"):
+        stages.check()
 
 
 def test_a_part_that_was_not_staged_is_named(tmp_path: Path) -> None:

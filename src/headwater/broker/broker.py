@@ -44,8 +44,11 @@ logger = logging.getLogger(__name__)
 # How long a repeat of a message that is to be stored exactly once is recognised.
 REPEAT_SECONDS = 120.0
 READ_BYTES = 4 * 1024 * 1024
-# When the last of those messages came, so that a restart need not search the log for them.
+# Until when such messages came, so that a restart need not search the log for them. It is noted
+# ahead of time, once in a while: what is noted has to be on the disk before the log has moved on by
+# UNNOTED_MICROSECONDS, or a crash of the machine could take it away.
 LAST_ONCE = "the last message to be stored exactly once"
+NOTED_AHEAD_MICROSECONDS = 10_000_000
 UNNOTED_MICROSECONDS = 1_000_000
 # Who leaves with more subscriptions, or queues, than this leaves in pieces.
 DROPPED_AT_ONCE = 50
@@ -83,6 +86,9 @@ class Broker:
         self.unused = UnusedQueues(self, client_queues)
         self.owners = QueueOwners(engine.notes, self.accounts.quotas.queues_per_user)
         self.repeats = RepeatWindow(repeat_seconds, time.monotonic)
+        # Before anything is published, also by those who finish what a crash has interrupted.
+        self._found_timestamp = engine.timestamp
+        self._noted_once = 0  # up to this time it is noted that there may be such messages
         self._subscribers: set[Subscriber] = set()
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
         self._subscriptions = 0
@@ -95,10 +101,12 @@ class Broker:
         call this once, before anyone connects."""
         await self.dead.recover()
         await self.delays.recover()
-        since = time.time_ns() // 1000 - int(self.repeats.seconds * 1e6)
+        # From the newest message on, if that is older: the clock may have jumped ahead meanwhile.
+        now = min(time.time_ns() // 1000, self._found_timestamp)
+        since = now - int(self.repeats.seconds * 1e6)
         if (self.engine.notes.load_number(LAST_ONCE) or 0) < since:
             # Nothing to recall, but what came in the moment before a crash and was not noted.
-            since = max(since, self.engine.timestamp - UNNOTED_MICROSECONDS)
+            since = max(since, self._found_timestamp - UNNOTED_MICROSECONDS)
         position = await self.engine.offset_at(since)
         stop = self.engine.watermark
         while position < stop:
@@ -110,7 +118,9 @@ class Broker:
     def remember(self, keys: Sequence[int], batch: Batch) -> None:
         """A repeat of these messages is not to be stored."""
         self.repeats.remember(keys, batch.offset, self.engine.watermark)
-        self.engine.notes.save_number(LAST_ONCE, batch.timestamp)
+        if batch.timestamp > self._noted_once:
+            self._noted_once = batch.timestamp + NOTED_AHEAD_MICROSECONDS
+            self.engine.notes.save_number(LAST_ONCE, self._noted_once)
 
     def close(self) -> None:
         self.dead.close()

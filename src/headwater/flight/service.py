@@ -115,6 +115,7 @@ class FlightService:
 
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
+        await asyncio.to_thread(self._stages.check)
         for intent in await asyncio.to_thread(self._stages.intents):
             logger.warning(
                 "finishing batch %d of query %s, which a crash interrupted",

@@ -2,6 +2,8 @@
 
     stages/<query>/<batch>/<partition>.<attempt>.arrow     rows as they came, synced before answered
 
+A file is an Arrow IPC stream, then the bytes "HWST" and the CRC-32C of the stream (u32).
+
 The way of a commit, and what a crash at each point means:
 
     1. the intent is noted: (query, batch), and where the log ends     nothing is visible
@@ -21,18 +23,20 @@ import os
 import re
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import IO, Any
 from urllib.parse import quote
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from headwater import sqlite
-from headwater.errors import Code, LogUnavailable, Refusal
+from headwater.clock import believed
+from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
 
@@ -48,9 +52,12 @@ LARGE_BYTES = 16 << 20
 # A name in a directory, on all file systems.
 _MOST_NAME = 255
 _PARTITION = re.compile(r"[0-9]{1,19}")
+_MAGIC, _TRAILER = b"HWST", Struct("<4sI")
+_READ_BYTES = 1 << 20
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{0,100}")
 
-_SCHEMA = """
+_SCHEMA = sqlite.Schema(
+    """
 CREATE TABLE IF NOT EXISTS commits (
     query  TEXT PRIMARY KEY,
     batch  INTEGER NOT NULL,
@@ -63,7 +70,12 @@ CREATE TABLE IF NOT EXISTS intents (
     since  INTEGER NOT NULL,
     files  TEXT NOT NULL
 ) WITHOUT ROWID;
-"""
+""",
+    {
+        "commits": ("query", "batch", "first", "count"),
+        "intents": ("query", "batch", "since", "files"),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,18 @@ class Stages:
         self._path = directory / "flight.db"
         self._most_bytes = most_bytes
 
+    def check(self) -> None:
+        """Raises HeadwaterError if what was noted is damaged."""
+        try:
+            with self._reading() as database:
+                _SCHEMA.check(database)
+        except sqlite3.DatabaseError as error:
+            raise HeadwaterError(
+                f"{self._path} cannot be used: {error}. It holds the last batch of each query: "
+                "bring it back from a copy, or move it away; then a batch that was committed "
+                "before can be committed once more"
+            ) from None
+
     def write(self, stage: Stage, batches: Iterator[Any], schema: Any) -> tuple[int, int]:
         """Keep rows aside; returns how many rows and bytes. They are on disk when this returns."""
         if not _ATTEMPT.fullmatch(stage.attempt):
@@ -115,7 +139,7 @@ class Stages:
                     if file.tell() >= looked_at + LOOK_BYTES:
                         looked_at = file.tell()
                         self._check_room(looked_at)
-            size = _sync(unfinished)
+            size = _finish(unfinished)
             unfinished.replace(path)
             sync_directory(path.parent)
         finally:
@@ -139,8 +163,9 @@ class Stages:
             )
 
     def rows(self, files: tuple[Path, ...]) -> "StagedRows":
-        """The record batches of staged files, in a fixed order."""
-        return StagedRows(files)
+        """The record batches of staged files, in a fixed order. Reading them raises Refusal if one
+        of them is damaged."""
+        return StagedRows(files, self._directory)
 
     def committed(self, query: str) -> LastCommit | None:
         with self._reading() as database:
@@ -203,7 +228,7 @@ class Stages:
     def drop_abandoned(self, seconds: float = ABANDONED_SECONDS) -> int:
         """Remove stages that nobody has touched for long; returns how many."""
         kept = {file.parent for intent in self.intents() for file in intent.files}
-        oldest, dropped = time.time() - seconds, 0
+        oldest, dropped = believed() - seconds, 0
         for folder in self._directory.glob("*/*"):
             if folder in kept or folder.stat().st_mtime > oldest:
                 continue
@@ -253,29 +278,46 @@ class Stages:
                 database.execute("PRAGMA synchronous = FULL")
                 with database:
                     yield database
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise LogUnavailable(f"flight.db cannot be written: {error}") from None
 
 
 class StagedRows:
     """Rows in files that are mapped into memory: the system reads them when they are looked at."""
 
-    def __init__(self, files: tuple[Path, ...]) -> None:
+    def __init__(self, files: tuple[Path, ...], directory: Path) -> None:
         self._files = files
+        self._directory = directory
         self._mapped: list[mmap.mmap] = []
 
     def __iter__(self) -> Iterator[Any]:
         for path in self._files:
-            with self._source(path) as source, pa.ipc.open_stream(source) as reader:
+            content = self._content(path)
+            stop = max(content.size - _TRAILER.size, 0)
+            data = memoryview(content)
+            if bytes(data[stop:]) != _TRAILER.pack(_MAGIC, self._sum(data[:stop])):
+                raise Refusal(
+                    Code.NOT_FOUND,
+                    f"{path.relative_to(self._directory)} is damaged: stage it again",
+                )
+            with pa.ipc.open_stream(content.slice(0, stop)) as reader:
                 yield from reader
 
-    def _source(self, path: Path) -> Any:
+    def _content(self, path: Path) -> Any:
         if path.stat().st_size < LARGE_BYTES:
-            return pa.memory_map(str(path))
+            with pa.memory_map(str(path)) as source:
+                return source.read_buffer()
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._mapped.append(mapped)
-        return pa.BufferReader(pa.py_buffer(mapped))
+        return pa.py_buffer(mapped)
+
+    def _sum(self, data: memoryview) -> int:
+        crc = 0
+        for at in range(0, len(data), LARGE_BYTES):
+            crc = crc32c(data[at : at + LARGE_BYTES], crc)
+            self.let_go()
+        return crc
 
     def let_go(self) -> None:
         """Give back the memory of what was looked at. Whoever looks again finds it again."""
@@ -294,20 +336,27 @@ class StagedRows:
         return True
 
 
+def _sum_of(file: IO[bytes]) -> int:
+    """The checksum of all that was written so far."""
+    crc = file.seek(0)
+    while data := file.read(_READ_BYTES):
+        crc = crc32c(data, crc)
+    return crc
+
+
 def stage_of(append: Append) -> tuple[Stage, Commit]:
     """An append in one step is a batch of one part."""
     query = f"producer/{append.producer}"
     return Stage(query, append.sequence, 0), Commit(query, append.sequence, {"0": ""})
 
 
-def _sync(path: Path) -> int:
-    """Have a file on the disk; returns its size."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fdatasync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+def _finish(path: Path) -> int:
+    """Put the checksum behind the rows, and have the file on the disk; returns its size."""
+    with path.open("r+b") as file:
+        file.write(_TRAILER.pack(_MAGIC, _sum_of(file)))
+        file.flush()
+        os.fdatasync(file.fileno())
+        return file.tell()
 
 
 def _bytes_below(directory: Path) -> int:

@@ -26,19 +26,26 @@ from headwater.units import is_client_id
 
 FILE = "state.db"
 
-_SCHEMA = """
+_SCHEMA = sqlite.Schema(
+    """
 CREATE TABLE IF NOT EXISTS apps (
     client_id     TEXT PRIMARY KEY,
     client_secret TEXT NOT NULL,
-    created       INTEGER,  -- microseconds since 1970
-    protocol      TEXT NOT NULL DEFAULT '',
-    role          TEXT NOT NULL DEFAULT 'app'
+    created       INTEGER  -- microseconds since 1970
 );
-"""
-# Of tables that an earlier version has made.
-_NEW_COLUMNS = ("protocol TEXT NOT NULL DEFAULT ''", "role TEXT NOT NULL DEFAULT 'app'")
+CREATE TABLE IF NOT EXISTS app_roles (
+    client_id  TEXT PRIMARY KEY,
+    protocol   TEXT NOT NULL,
+    role       TEXT NOT NULL
+);
+""",
+    {
+        "apps": ("client_id", "client_secret", "created"),
+        "app_roles": ("client_id", "protocol", "role"),
+    },
+)
 _PATIENCE_SECONDS = 10.0
-Connect = Callable[[Path, str, float], sqlite3.Connection]
+Connect = Callable[[Path, sqlite.Schema, float], sqlite3.Connection]
 # SQLite keeps what was written last in files of its own.
 _SUFFIXES = ("", "-wal", "-shm")
 
@@ -71,7 +78,13 @@ class Apps:
         if not self._path.exists():
             return []
         with self._open(sqlite.connect_to_read) as database:
-            rows = database.execute("SELECT * FROM apps ORDER BY client_id")
+            # Those of an earlier version have no role.
+            rows = database.execute(
+                "SELECT client_id, client_secret, created, coalesce(protocol, ''), "
+                "coalesce(role, ?) FROM apps LEFT JOIN app_roles USING (client_id) "
+                "ORDER BY client_id",
+                (APP_ROLE,),
+            )
             return [App(*row) for row in rows]
 
     def add(self, name: str, protocol: str = "", role: str = APP_ROLE) -> str:
@@ -85,9 +98,9 @@ class Apps:
         with self._open() as database:
             try:
                 created = time.time_ns() // 1000
-                _add_columns(database)
-                row = (name, secret, created, protocol, parse_role(role))
-                database.execute("INSERT INTO apps VALUES (?, ?, ?, ?, ?)", row)
+                database.execute("INSERT INTO apps VALUES (?, ?, ?)", (name, secret, created))
+                about = (name, protocol, parse_role(role))
+                database.execute("REPLACE INTO app_roles VALUES (?, ?, ?)", about)
             except sqlite3.IntegrityError:
                 raise HeadwaterError(
                     f'there is an app "{name}" already; '
@@ -103,14 +116,19 @@ class Apps:
 
     def _delete(self, name: str) -> bool:
         with self._open() as database:
+            database.execute("DELETE FROM app_roles WHERE client_id = ?", (name,))
             return database.execute("DELETE FROM apps WHERE client_id = ?", (name,)).rowcount > 0
 
     @contextmanager
     def _open(self, connect: Connect = sqlite.connect) -> Iterator[sqlite3.Connection]:
         """A connection, and a transaction around what is done with it."""
         try:
-            with closing(connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database, database:
-                yield database
+            with closing(connect(self._path, _SCHEMA, _PATIENCE_SECONDS)) as database:
+                _SCHEMA.check(database)
+                with database:
+                    yield database
+                if database.total_changes:
+                    sqlite.settle(database)
         except sqlite3.Error as error:
             raise HeadwaterError(f"cannot use {self._path}: {error}") from None
 
@@ -124,10 +142,3 @@ class Apps:
         for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):
                 os.chmod(f"{self._path}{suffix}", 0o600)
-
-
-def _add_columns(database: sqlite3.Connection) -> None:
-    there = {row[1] for row in database.execute("PRAGMA table_info(apps)")}
-    for column in _NEW_COLUMNS:
-        if column.partition(" ")[0] not in there:
-            database.execute(f"ALTER TABLE apps ADD COLUMN {column}")

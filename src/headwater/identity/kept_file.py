@@ -1,7 +1,8 @@
 """A small JSON file that commands, the console and the broker share.
 
 It is for its owner only, and replaced as a whole: whoever reads it sees it before a change or
-behind it, also after a crash. One change is made at a time.
+behind it, also after a crash. One change is made at a time. Its checksum tells when a bit of it was
+flipped; who changes it by hand takes that line out.
 """
 
 import fcntl
@@ -12,10 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from crc32c import crc32c
+
 from headwater.errors import HeadwaterError, Refusal
 from headwater.files import make_private, sync_directory
 
 T = TypeVar("T")
+
+#: No name begins so.
+SUM = "$crc32c"
 
 
 class KeptFile(Generic[T]):
@@ -27,7 +33,7 @@ class KeptFile(Generic[T]):
         path: Path,
         *,
         read: Callable[[Any], T],
-        write: Callable[[T], Any],
+        write: Callable[[T], dict[str, Any]],
         nothing: Callable[[], T],
     ) -> None:
         self.path = path
@@ -37,11 +43,17 @@ class KeptFile(Generic[T]):
 
     def load(self) -> T:
         try:
-            return self._read(json.loads(self.path.read_bytes()))
+            content = json.loads(self.path.read_bytes())
+            if content.pop(SUM, None) not in (None, _sum_of(content)):
+                raise ValueError("something has changed in it")
+            return self._read(content)
         except FileNotFoundError:
             return self._nothing()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Refusal):
-            raise HeadwaterError(f"{self.path} cannot be read; repair or remove it") from None
+            raise HeadwaterError(
+                f"{self.path} cannot be read: it is damaged, or was changed by hand; "
+                "repair or remove it"
+            ) from None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -62,7 +74,8 @@ class KeptFile(Generic[T]):
             fcntl.flock(lock, fcntl.LOCK_EX)
             content = self.load()
             yield content
-            self._replace(json.dumps(self._write(content), indent=2))
+            written = self._write(content)
+            self._replace(json.dumps(written | {SUM: _sum_of(written)}, indent=2))
         finally:
             os.close(lock)
 
@@ -75,3 +88,7 @@ class KeptFile(Generic[T]):
             os.fsync(descriptor)
         os.replace(temporary, self.path)
         sync_directory(self.path.parent)
+
+
+def _sum_of(content: dict[str, Any]) -> str:
+    return f"{crc32c(json.dumps(content, sort_keys=True).encode()):08x}"

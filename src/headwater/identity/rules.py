@@ -154,7 +154,7 @@ def _read(content: Any) -> Table:
     return table
 
 
-def _write(table: Table) -> Any:
+def _write(table: Table) -> dict[str, Any]:
     return {
         "rules": [
             {

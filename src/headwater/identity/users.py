@@ -1,6 +1,7 @@
 """Users: people and programs that have a name, a role, and a password or tokens.
 
-    users.json    {"alice": {"role": "operator", "created": …, "password": "…", "tokens": […]}}
+    users.json    {"alice": {"role": "operator", "created": …, "password": "…", "tokens": […]},
+                   "$crc32c": "…"}
 
 Passwords are kept as scrypt, tokens as SHA-256: they are long and random, so nobody can guess them.
 Commands and the console may change the file at the same time; the broker notices.
@@ -27,6 +28,7 @@ TOKEN_PREFIX = "hw_"
 LEAST_PASSWORD = 8
 MOST_PASSWORD = 1024
 
+#: No user has such a name.
 # About 50 ms and 16 MiB for each attempt.
 _N, _R, _P = 2**14, 8, 1
 

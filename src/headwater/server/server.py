@@ -22,7 +22,7 @@ from headwater.broker.broker import Broker
 from headwater.config import Config
 from headwater.console.supervisor import ConsoleSupervisor
 from headwater.control import Control
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.files import close_to_others, make_private
 from headwater.flight import FlightService
 from headwater.gate import KnownApp
@@ -189,6 +189,8 @@ class Server:
             for queue in service.queues():
                 self.broker.queue(queue)
         self.broker.unused.recall(partial(wiring.queue_spec, self.services))
+        with contextlib.suppress(LogUnavailable):  # a full disk: as soon as there is room
+            await self.engine.notes.flush()
 
     async def _bind_all(self, config: Config) -> None:
         sessions = {name: each.session for name, each in self.services.items() if not each.off}

@@ -39,6 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return time.time() + float(clock.ahead)
 
     monkeypatch.setattr(unused, "time", SimpleNamespace(time=now))
+    monkeypatch.setattr(unused, "believed", now)
     monkeypatch.setattr(unused, "LONGEST_PAUSE_SECONDS", 0.001)
     return clock
 

@@ -116,6 +116,28 @@ def test_retention_is_noted_before_it_drops(
     LogStore.open(tmp_path).close()
 
 
+def test_retention_is_noted_for_good_before_it_drops(tmp_path: Path, monkeypatch: Patches) -> None:
+    """Otherwise a crash of the machine could leave the old note, and look like a lost segment."""
+    several_segments(tmp_path)
+    store = LogStore.open(tmp_path, segment_bytes=3_000)
+    happened = []
+    sync, unlink = lock.Lock.sync, Path.unlink
+
+    def synced(held: lock.Lock) -> None:
+        happened.append("sync")
+        sync(held)
+
+    def watched(path: Path, missing_ok: bool = False) -> None:
+        happened.append("unlink")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(lock.Lock, "sync", synced)
+    monkeypatch.setattr(Path, "unlink", watched)
+    store.retain(1, None)
+    store.close()
+    assert happened[:2] == ["sync", "unlink"] and happened.count("sync") == 1
+
+
 def test_a_missing_last_segment_is_refused(tmp_path: Path) -> None:
     *rest, last = several_segments(tmp_path)
     base = int(last.stem)

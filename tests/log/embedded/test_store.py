@@ -12,6 +12,7 @@ import pytest
 
 from headwater.errors import LogLocked
 from headwater.log.embedded import reader, segment
+from headwater.log.embedded.lock import Lock
 from headwater.log.embedded.store import LogStore
 from headwater.log.record import FrameRows
 from headwater.message import Batch
@@ -321,6 +322,34 @@ def test_a_disk_that_cannot_even_be_cut_back(
     store.close()
     store = LogStore.open(tmp_path)
     assert (contents(store), store.torn) == (written, 0)
+    store.close()
+
+
+def test_what_cannot_be_noted_leaves_no_frame_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written, and refused because LOCK could not be written; nor could that be taken back
+    at once. What comes in its place later has to be found after a restart."""
+    store = LogStore.open(tmp_path)
+    append(store, make_run("t", b"first"))
+    store.sync()
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    refused = place([make_run("t", b"refused")], store.end, store.last_timestamp + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lock, "note", fail)
+        store.append(refused)
+        with pytest.raises(OSError, match="no"):
+            store.sync()
+        with pytest.raises(OSError, match="no"):
+            store.rewind(1)
+    append(store, make_run("t", b"accepted"))
+    store.sync()
+    store.close()
+    store = LogStore.open(tmp_path)
+    assert [message.payload for message in contents(store)] == [b"first", b"accepted"]
     store.close()
 
 

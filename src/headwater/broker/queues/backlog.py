@@ -8,9 +8,9 @@ delivered before and came back waits on.
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING
 
+from headwater.clock import believed
 from headwater.filters import wanting
 from headwater.units import format_duration
 
@@ -51,7 +51,7 @@ class Backlogs:
     async def _watch(self, seconds: float) -> None:
         while True:
             try:
-                oldest = time.time_ns() // 1000 - int(seconds * 1e6)
+                oldest = int((believed() - seconds) * 1e6)
                 end = await self._engine.offset_at(oldest)
                 for queue in list(self._queues[seconds]):
                     await self._drop_before(end, queue, seconds)

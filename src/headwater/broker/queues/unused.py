@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from headwater.broker.queues import ledger
 from headwater.broker.queues.ledger import Usage
 from headwater.broker.quotas import OverQuota
+from headwater.clock import believed
 from headwater.errors import Code
 from headwater.queue_spec import QueueSpec
 from headwater.units import format_duration
@@ -96,7 +97,7 @@ class UnusedQueues:
             return
         empty = spec.from_start and not usage.given
         seconds = spec.empty_seconds if empty else spec.unused_seconds
-        if seconds is None or time.time() - usage.unused_since < seconds:
+        if seconds is None or believed() - usage.unused_since < seconds:
             return
         del self._made[name]
         self._broker.forget_queue(name)

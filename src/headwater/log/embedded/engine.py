@@ -25,8 +25,9 @@ from typing import Any, Self, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from headwater.clock import believed
 from headwater.errors import LogUnavailable
-from headwater.files import sync_directory
+from headwater.files import make_directories, sync_directory
 from headwater.log.embedded.notes import EmbeddedNotes
 from headwater.log.embedded.reader import SLICE_SECONDS
 from headwater.log.embedded.readers import ReaderThreads
@@ -125,8 +126,8 @@ class EmbeddedEngine(Engine):
         """Recover the log in `directory`, or begin one."""
 
         def open_files() -> tuple[LogStore, StateDatabase]:
-            directory.mkdir(parents=True, exist_ok=True)
-            sync_directory(directory.parent)
+            make_directories(directory)
+            sync_directory(directory.parent)  # a crash may have come between the two
             store = LogStore.open(directory / "log", settings.segment_bytes)
             if store.torn:
                 logger.warning("cut off %d bytes of a write that was not finished", store.torn)
@@ -419,7 +420,7 @@ class EmbeddedEngine(Engine):
     def _retain(self) -> None:
         """Called by the writer's thread, now and then."""
         age = self._settings.retention_age
-        oldest = None if age is None else time.time_ns() // 1000 - int(age * 1e6)
+        oldest = None if age is None else int((believed() - age) * 1e6)
         dropped = self._store.retain(self._settings.retention_bytes, oldest)
         if dropped is not None:
             logger.info("retention dropped the offsets %d to %d", dropped[0], dropped[1] - 1)

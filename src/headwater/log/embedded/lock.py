@@ -9,7 +9,7 @@ header can be read, and its extent, without which nobody would miss a first or a
 
 The extent is written in place after every sync, and not synced itself: that costs next to nothing
 and needs no room on a full disk. After a crash of the machine it may be that of a moment before,
-which holds as well.
+which holds as well, but for what was dropped since: before that happens, it is synced.
 """
 
 import fcntl
@@ -70,6 +70,10 @@ class Lock:
 
     def note(self, extent: Extent, identity: int) -> None:
         os.pwrite(self._fd, _encode(extent, identity), _IDENTITY_BYTES)
+
+    def sync(self) -> None:
+        """Have what was noted on the disk."""
+        os.fsync(self._fd)
 
     def release(self) -> None:
         if self._fd >= 0:

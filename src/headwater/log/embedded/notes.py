@@ -54,6 +54,7 @@ class EmbeddedNotes:
         self._gathered: dict[str, bytes | None] = {}  # to be written
         self._to_gather = 0  # so many of the dirty ones are waited for
         self._gathering_seconds = 0.0
+        self._sync_next = False  # what is gathered is more than a position: see `_gather`
         self._saver = ThreadPoolExecutor(1, "log-state")
         self._timer: asyncio.TimerHandle | None = None
         self._pause = GATHER_SECONDS
@@ -144,6 +145,9 @@ class EmbeddedNotes:
             name = next(iter(self._dirty_queues))
             content = self._gathered[name] = self._dirty_queues.pop(name)()
             if content is not None:
+                # A position that is lost with the machine's power is that of a moment before. But a
+                # queue that is lost would begin anew, behind what it was to deliver.
+                self._sync_next |= name not in self._queues
                 self._queues[name] = content
             count += 1
             if time.perf_counter() - began >= SLICE_SECONDS:
@@ -162,6 +166,8 @@ class EmbeddedNotes:
         cursors, self._dirty_cursors = self._dirty_cursors, {}
         numbers, self._dirty_numbers = self._dirty_numbers, {}
         queues, self._gathered = self._gathered, {}
+        # What is noted as a number has no older value that would do.
+        sync, self._sync_next = sync or self._sync_next or bool(numbers), False
         if self._dirty_queues:  # since then, or what a flush did not wait for
             self._write_soon()
         return self._saver.submit(self._save, cursors, numbers, queues, sync)
@@ -193,6 +199,7 @@ class EmbeddedNotes:
         if self.fault != fault:
             logger.error("positions were not saved, will retry: %s", fault)
         self.fault = fault
+        self._sync_next = True  # there may be something among it that needs to be
         for name in cursors:  # what has changed since is newer
             self.save_cursor(name, self._cursors[name])
         for name in numbers:

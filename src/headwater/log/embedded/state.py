@@ -10,7 +10,8 @@ from pathlib import Path
 from headwater import sqlite
 from headwater.errors import LogError
 
-_SCHEMA = """
+_SCHEMA = sqlite.Schema(
+    """
 CREATE TABLE IF NOT EXISTS cursors (
     name     TEXT PRIMARY KEY,
     position INTEGER NOT NULL
@@ -27,7 +28,14 @@ CREATE TABLE IF NOT EXISTS log (
     id       INTEGER PRIMARY KEY CHECK (id = 1),
     identity INTEGER NOT NULL
 );
-"""
+""",
+    {
+        "cursors": ("name", "position"),
+        "numbers": ("name", "value"),
+        "queues": ("name", "content"),
+        "log": ("id", "identity"),
+    },
+)
 
 
 class StateDatabase:
@@ -58,19 +66,17 @@ class StateDatabase:
     def _open(self) -> sqlite3.Connection:
         self._path.touch(mode=0o600)  # it may hold secrets of clients
         database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
-        try:
+        with sqlite.closed_on_error(database):
             database.execute("PRAGMA journal_mode = WAL")
             # Survives a crash of the broker; of the machine, all but the last moments.
             database.execute("PRAGMA synchronous = NORMAL")
             self._prepare(database)
-        except sqlite3.Error:
-            database.close()
-            raise
         return database
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         fresh = not _one(database, "SELECT count(*) FROM sqlite_master WHERE name = 'cursors'")
-        database.executescript(_SCHEMA)
+        _SCHEMA.apply(database)
+        _SCHEMA.check(database)
         if fresh:
             what = "state.db is missing or empty, and the log is not: "
             lost = "positions of durable subscriptions and queues are lost, and apps with them"
@@ -123,6 +129,8 @@ class StateDatabase:
             self._database.executemany("REPLACE INTO queues VALUES (?, ?)", kept)
             deleted = ((name,) for name, content in queues.items() if content is None)
             self._database.executemany("DELETE FROM queues WHERE name = ?", deleted)
+        if sync:
+            sqlite.settle(self._database)
 
     def close(self) -> None:
         self._database.close()

@@ -212,15 +212,17 @@ class LogStore(LogReader):
         frames = index.find(end)
         if index.bases[max(frames, 0)] != end:
             raise ValueError(f"the log cannot go back to offset {end}")
+        # What fails below is done again before anything is appended; so all that is in memory goes
+        # first, and together.
+        self._untidy = True
         with self._changing:
             active.end = end
-            if end < self.durable:
-                self.durable = end
-                self._note()
+            self.durable = min(self.durable, end)
         self._frame_cache.clear()
         index.cut(frames)
         active.size = index.stop
-        self._untidy = True
+        with self._changing:
+            self._note()
         os.ftruncate(opened.file.fd, active.size)
         self._room_stop = active.size
         self._untidy = False
@@ -231,21 +233,32 @@ class LogStore(LogReader):
         """
         first = self.start
         with self._changing:
-            while len(self._segments) > 1 and self._expired(max_bytes, older_than_us):
-                oldest = self._segments[0]
-                self._segments = self._segments[1:]
-                self._note()
+            expired = self._expired(max_bytes, older_than_us)
+            if not expired:
+                return None
+            kept = self._segments[len(expired) :]
+            self._lock.note(Extent(kept[0].base, self.durable), self.identity)
+            # First: if the machine crashed with the file gone and this not written, it would look
+            # as if the file had been lost.
+            self._lock.sync()
+            self._segments = kept
+            for oldest in expired:
                 oldest.path.unlink(missing_ok=True)
                 self._open_segments.drop(oldest)
-        if self.start == first:
-            return None
         sync_directory(self._directory)
         return first, self.start
 
-    def _expired(self, max_bytes: int | None, older_than_us: int | None) -> bool:
-        if max_bytes is not None and self.size > max_bytes:
-            return True
-        return older_than_us is not None and self._segments[0].last_timestamp < older_than_us
+    def _expired(self, max_bytes: int | None, older_than_us: int | None) -> list[Segment]:
+        """The oldest segments that are to be dropped; never the last one."""
+        expired, size = [], self.size
+        for segment in self._segments[:-1]:
+            too_large = max_bytes is not None and size > max_bytes
+            too_old = older_than_us is not None and segment.last_timestamp < older_than_us
+            if not too_large and not too_old:
+                break
+            expired.append(segment)
+            size -= segment.size
+        return expired
 
     def unsealed(self) -> list[Segment]:
         """The segments that could be sealed, oldest first."""

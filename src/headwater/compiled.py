@@ -64,6 +64,7 @@ MODULES = (
     "protocols/psmb/server.py",
     "protocols/psmb/wire.py",
     "protocols/websocket/frames.py",
+    "rights.py",
     "slowing.py",
     "timings.py",
     "traffic.py",

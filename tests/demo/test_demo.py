@@ -71,6 +71,7 @@ def test_all_five_protocols_are_in_the_log(tmp_path: Path) -> None:
         "chat",
         "game",
         "meters",
+        "$audit",
     }
     assert any(str(tmp_path) in line for line in said)
     _nobody_answers(ports.by_name.values())

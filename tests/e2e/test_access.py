@@ -18,6 +18,7 @@ from tests.e2e.process import PATIENCE, SECRET, BpspWire, BrokerProcess, eventua
 
 PASSWORD = "correct horse"
 CLOSED = {
+    "HEADWATER_AUDIT_EVENTS": "all",
     "HEADWATER_LISTENER_PSMB_ANONYMOUS": "false",
     "HEADWATER_LISTENER_BMTP_ANONYMOUS": "false",
     "HEADWATER_LISTENER_BPSP_ANONYMOUS": "false",
@@ -267,4 +268,3 @@ def test_it_is_told_what_is_open_to_whom(tmp_path: Path) -> None:
         assert said["psmb"] == "nobody"
         assert said["bpsp"] == "users with their password"
         assert said["prism"] == said["crystal"] == "apps with their secret"
-        assert said["flight"] == "users with a token"

@@ -16,7 +16,7 @@ from headwater.identity.book import AccessBook
 from headwater.spark.flight_client import FlightClient, RecordSelection
 from tests.e2e.process import BrokerProcess, eventually
 
-CLOSED = {"HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto"}
+CLOSED = {"HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto", "HEADWATER_AUDIT_EVENTS": "all"}
 
 
 class Caller:

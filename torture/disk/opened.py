@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,6 @@ from torture.everyone.publishers import parts_of
 
 READ_BYTES = 8 << 20
 REPEAT_SECONDS = 7 * 24 * 3600.0
-#: What a recovery says is not looked at: it was a crash.
-logging.getLogger("headwater").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,28 @@ RIGHTS = everything()
 @asynccontextmanager
 async def opened(data: Path) -> AsyncIterator[Opened]:
     """Raises what opening raises."""
+    with _in_silence():
+        async with _opened(data) as found:
+            yield found
+
+
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """What it says of each crash is of no interest, unless someone listens for it."""
+    logger = logging.getLogger("headwater")
+    level = logger.level
+    if level != logging.NOTSET:
+        yield
+        return
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@asynccontextmanager
+async def _opened(data: Path) -> AsyncIterator[Opened]:
     engine = await EmbeddedEngine.open(data, LogSettings(segment_bytes=SEGMENT_BYTES))
     # What was recorded long ago is as if it had been now.
     broker = Broker(engine, repeat_seconds=REPEAT_SECONDS)

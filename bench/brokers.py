@@ -171,6 +171,8 @@ class Headwater(Server):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
         listeners = {f"listen.{wire}": f"{HOST}:0" for wire in REGISTRY}
         others = {f"listen.{name}": "off" for name in ("any", "console", "flight")}
+        # pyarrow's own client will do.
+        others["listener.flight.anonymous"] = "true"
         settings = {"log.sync": "always", **listeners, **others, **self.settings}
         return clean | {
             f"HEADWATER_{key.upper().replace('.', '_')}": value for key, value in settings.items()
@@ -179,7 +181,7 @@ class Headwater(Server):
     def is_ready(self) -> bool:
         lines = (self.home / "output").read_text(errors="replace").splitlines()
         for line in lines:
-            if found := re.fullmatch(r"(\w+) on \S+:(\d+)", line.strip()):
+            if found := re.match(r"(\w+) on \S+:(\d+) ", line):
                 self.ports[found[1].lower()] = int(found[2])
         return "ready" in lines
 

@@ -14,20 +14,23 @@ from hostile.attacks import ATTACKS
 from hostile.stage import HostileVerdict, perform
 
 ALL = "all together"
+CROWD = "a crowd"
+#: Attacks that are made at the same time, by name.
+TOGETHER = {CROWD: ("idle clients", "half-open clients"), ALL: tuple(ATTACKS)}
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="hostile", description=__doc__)
-    names = ", ".join((*ATTACKS, ALL))
-    parser.add_argument("--only", action="append", choices=(*ATTACKS, ALL), help=names)
+    every = (*ATTACKS, *TOGETHER)
+    parser.add_argument("--only", action="append", choices=every, help=", ".join(every))
     parser.add_argument("--quick", action="store_true", help="less of everything")
     options = parser.parse_args(argv)
     allow_many_files()
     console = Console() if sys.stdout.isatty() else Console(width=160)
     verdicts = []
-    for name in options.only or (*ATTACKS, ALL):
+    for name in options.only or every:
         with tempfile.TemporaryDirectory(prefix="headwater-hostile-") as directory:
-            attacks = list(ATTACKS) if name == ALL else [name]
+            attacks = TOGETHER.get(name, (name,))
             verdict = perform(Yard(Path(directory)), name, attacks, few=options.quick)
         verdicts.append(verdict)
         console.print(f"{name}: {', '.join(verdict.faults) or 'good'}")

@@ -12,7 +12,7 @@ from bench.crew import Stages
 from bench.wire import bmtp, bpsp, psmb
 from bench.wire.base import connect
 from bench.wire.websocket import upgrade
-from hostile import services
+from hostile import crowd, services
 
 Ports = dict[str, int]
 HOST = "127.0.0.1"
@@ -299,6 +299,8 @@ ATTACKS: dict[str, Attack] = {
     "two topics": Attack(two_topics, (300_000,), (40_000,)),
     "never reading": Attack(never_reading, (125, 1_000_000), (20, 50_000)),
     "history": Attack(history, (25,), (5,)),
+    "idle clients": Attack(crowd.idle, (19_000,), (1_000,), "console"),
+    "half-open clients": Attack(crowd.half_open, (5_000,), (500,), "console"),
     "half requests": Attack(services.half_requests, (3_000,), (1_200,), "console"),
     "slow bodies": Attack(services.slow_bodies, (3_000,), (1_200,), "console"),
     "tiny splits": Attack(services.tiny_splits, (512, 20), (64, 2), "flight"),

@@ -15,9 +15,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -49,6 +52,8 @@ class Days:
     acknowledged: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    #: Held by the one that takes a line: there are several workers.
+    taking: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, line: str) -> None:
         told = json.loads(line)
@@ -67,15 +72,8 @@ def days(*, every: int = 1, tell: Callable[[str], None] = print) -> Verdict:
     found = Days()
     with in_memory() as place:
         workers = [_worker(place / f"{n}", every * WORKERS, n * every) for n in range(WORKERS)]
-        for worker in workers:
-            assert worker.stdout is not None
-            for line in worker.stdout:
-                found.take(line)
-                if found.days % 200 == 0:
-                    tell(f"{found.days:,} days, {found.failed:,} failures")
-            if worker.wait():
-                found.wrong.append(f"a worker ended with {worker.returncode}")
-            worker.stdout.close()
+        with ThreadPoolExecutor(WORKERS) as readers:
+            list(readers.map(partial(_follow, found, tell), workers))
     return Verdict(
         harm={"days": found.days, "operations failed": found.failed, **found.endings},
         sent=found.acknowledged + found.refused,
@@ -85,6 +83,18 @@ def days(*, every: int = 1, tell: Callable[[str], None] = print) -> Verdict:
         twice=sum("twice" in each for each in found.wrong),
         faults=tuple(found.wrong[:SHOWN]),
     )
+
+
+def _follow(found: Days, tell: Callable[[str], None], worker: "subprocess.Popen[str]") -> None:
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        with found.taking:
+            found.take(line)
+            if found.days % 200 == 0:
+                tell(f"{found.days:,} days, {found.failed:,} failures")
+    if worker.wait():
+        found.wrong.append(f"a worker ended with {worker.returncode}")
+    worker.stdout.close()
 
 
 def _worker(place: Path, step: int, offset: int) -> "subprocess.Popen[str]":

@@ -142,8 +142,9 @@ def copy_in_memory(path: Path) -> sqlite3.Connection:
                 source.backup(copy)
                 break
         except sqlite3.OperationalError as error:
-            if way == _WAYS[-1] or not lacks_room(error):
-                raise
+            unfinished = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
+            if way == _WAYS[-1] or not (unfinished or lacks_room(error)):
+                raise  # with the first way, what a crash left unfinished cannot be taken back
     return copy
 
 

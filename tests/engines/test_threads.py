@@ -14,7 +14,7 @@ from headwater.log.embedded import sealer
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.log.embedded.file import LogFile
 from headwater.log.embedded.store import LogStore
-from headwater.log.embedded.syncer import Syncer
+from headwater.log.embedded.syncer import Resume, Syncer
 from headwater.log.embedded.writer import LogWriter
 from headwater.message import Batch, Run
 
@@ -234,3 +234,27 @@ def test_positions_are_saved_once_that_is_possible(
 
     run_on(tmp_path, check, LogSettings())
     run_on(tmp_path, again, LogSettings())
+
+
+def test_the_writer_goes_on_when_the_syncer_does(tmp_path: Path) -> None:
+    """After a failure both hear where to go on. What the writer took meanwhile would be dropped as
+    if it had been refused, and its publisher would wait for ever."""
+
+    class SlowSyncer(Syncer):
+        def settle(self) -> None:
+            self.failing = False  # it has come to that
+
+    store = LogStore.open(tmp_path)
+    syncer = SlowSyncer(
+        store,
+        sync="always",
+        interval=1.0,
+        committed=lambda batches: None,
+        failed=lambda error: None,
+        died=lambda name, error: None,
+    )
+    syncer.failing = True
+    writer = LogWriter(store, syncer, lambda: None, lambda name, error: None)
+    writer._go_on(Resume(0))
+    assert not syncer.failing
+    store.close()

@@ -136,7 +136,11 @@ class EmbeddedEngine(Engine):
                     "log/LOCK did not tell how long the log was (it is new, or an earlier version "
                     "wrote it): if segments are missing at its end, nobody has noticed"
                 )
-            state = StateDatabase(directory / "state.db", store.identity, store.end)
+            try:
+                state = StateDatabase(directory / "state.db", store.identity, store.end)
+            except BaseException:
+                store.close()
+                raise
             if state.warning is not None:
                 logger.warning("%s", state.warning)
             return store, state

@@ -52,16 +52,23 @@ class StateDatabase:
         #: Why it could not be opened for writing.
         self.fault: str | None = None
         try:
-            self._database = self._open()
+            self._database = self._open_somehow()
+        except sqlite3.DatabaseError as error:
+            raise LogError(
+                f"{path} cannot be used: {error}. It holds the positions of subscriptions and "
+                "queues, and apps: bring it back from a copy, or move it away to begin without"
+            ) from error
+
+    def _open_somehow(self) -> sqlite3.Connection:
+        try:
+            return self._open()
         except sqlite3.DatabaseError as error:
             if not sqlite.lacks_room(error):
-                raise LogError(
-                    f"{path} cannot be used: {error}. It holds the positions of subscriptions and "
-                    "queues, and apps: bring it back from a copy, or move it away to begin without"
-                ) from error
+                raise
             self.fault = str(error)
-            self._database = sqlite.copy_in_memory(path)
-            self._prepare(self._database)
+        copy = sqlite.copy_in_memory(self._path)
+        self._prepare(copy)
+        return copy
 
     def _open(self) -> sqlite3.Connection:
         self._path.touch(mode=0o600)  # it may hold secrets of clients

@@ -118,6 +118,12 @@ class LogWriter(LogThread):
     def _go_on(self, resume: Resume) -> None:
         self._dropping = False
         self._syncer.resume(resume)
+        try:
+            # Until it has heard that, what comes next would be taken for what was refused, and
+            # nobody would ever be answered.
+            self._syncer.settle()
+        except OSError as error:
+            logger.error("the log cannot go on: %s", error.strerror)
         if resume.offset < self._store.end:
             try:
                 self._store.rewind(resume.offset)  # what was refused is not found after a crash

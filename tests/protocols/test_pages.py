@@ -31,6 +31,8 @@ NOT_MET = {
     | ({"limits.greeting_seconds"} if file.protocol != "bpsp" else set())
     | ({"limits.client_queues"} if file.protocol != "bmtp" else set())
     | ({"limits.subscriptions"} if file.protocol == "psmb" else set())
+    | {"limits.patterns"}  # of protocols that are installed
+    | ({"limits.queues_per_user"} if file.protocol not in ("bmtp", "prism") else set())
     for file in FILES
 }
 LINE = re.compile(r"^(\w) ([→←]) (.+?)(?: {2,}.*)?$", re.MULTILINE)

@@ -497,6 +497,8 @@ class Conversation:
         if (error := false_claim(command, self._apps)) is not None:
             self._react(self.session.refuse(command, error))
             return
+        if isinstance(command, Identify) and not (command.name or command.sole or command.answer):
+            return  # only to know whether the secret is right
         self._commands.append(command)
         if isinstance(command, Confirm | Acknowledge):
             return

@@ -40,10 +40,14 @@ def told(what: str) -> Iterator[None]:
     except pa.ArrowException as error:  # of what the client sent, as Arrow reads it
         logger.info("%s over Flight made no sense: %s", what, _first_line(error))
         raise flight.FlightServerError("the rows are not Arrow's") from None
-    except OSError as error:  # of the broker's files: the client may try again
+    except OSError as error:
+        if error.errno is None:  # Arrow's, of what the client sent
+            logger.info("%s over Flight made no sense: %s", what, _first_line(error))
+            raise flight.FlightServerError("the rows are not Arrow's") from None
+        # Of the broker's files: the client may try again.
         logger.error("%s over Flight failed: %s", what, error)
         # Not its own words: Arrow's have paths in them.
-        why = os.strerror(error.errno) if error.errno else "a file of the broker cannot be used"
+        why = os.strerror(error.errno)
         raise flight.FlightUnavailableError(why) from None
     except Exception:
         logger.exception("%s over Flight failed", what)

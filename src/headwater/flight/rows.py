@@ -45,8 +45,8 @@ class Checker:
     def check(self, batch: Any) -> Iterator[Any]:
         """The rows in the order of WRITE_SCHEMA, in batches that are not too long: what is made of
         one of them in Python keeps others from running."""
+        _check_buffers(batch)  # before anything looks into them
         self._check_size(batch.nbytes)
-        _check_buffers(batch)
         for first in range(0, len(batch), PIECE_ROWS):
             yield self._checked(batch.slice(first, PIECE_ROWS))
 

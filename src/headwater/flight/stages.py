@@ -49,6 +49,7 @@ _PATIENCE_SECONDS = 30.0
 LOOK_BYTES = 64 << 20
 # Of larger files, memory is given back while they are read. That takes an open file for each.
 LARGE_BYTES = 16 << 20
+SUM_BYTES = 16 << 20
 # A name in a directory, on all file systems.
 _MOST_NAME = 255
 _PARTITION = re.compile(r"[0-9]{1,19}")
@@ -314,8 +315,8 @@ class StagedRows:
 
     def _sum(self, data: memoryview) -> int:
         crc = 0
-        for at in range(0, len(data), LARGE_BYTES):
-            crc = crc32c(data[at : at + LARGE_BYTES], crc)
+        for at in range(0, len(data), SUM_BYTES):
+            crc = crc32c(data[at : at + SUM_BYTES], crc)
             self.let_go()
         return crc
 

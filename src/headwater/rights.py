@@ -81,11 +81,13 @@ class Allowed:
         self._known: dict[str, bool] = {}
 
     def may(self, topic: str) -> bool:
-        known = self._known.get(topic)
+        """Any thread may ask."""
+        remembered = self._known  # whoever changes the rules puts another one in its place
+        known = remembered.get(topic)
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[topic] = self.grant_for(topic) is not None and (
+            if len(remembered) >= MOST_KNOWN:
+                remembered.clear()
+            known = remembered[topic] = self.grant_for(topic) is not None and (
                 self._also is None or self._also.may(topic)
             )
         return known
@@ -112,7 +114,7 @@ class Allowed:
         self.forget()
 
     def forget(self) -> None:
-        self._known.clear()
+        self._known = {}
 
 
 class Rights:

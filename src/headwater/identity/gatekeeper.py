@@ -27,7 +27,14 @@ from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.gate import Admitted, Gate, KnownApp
 from headwater.identity.attempts import Attempts
 from headwater.identity.rules import Rules
-from headwater.identity.users import TOKEN_PREFIX, User, Users, is_password_of, is_token_of
+from headwater.identity.users import (
+    TOKEN_PREFIX,
+    User,
+    Users,
+    holder_of,
+    is_password_of,
+    is_token_of,
+)
 from headwater.rights import NOBODY, Principal, Rights, Rule
 
 logger = logging.getLogger(__name__)
@@ -113,10 +120,8 @@ class Gatekeeper(Gate):
 
     def user_with_token(self, token: str) -> Rights | None:
         """Whose token this is."""
-        for user in self._users.values():
-            if is_token_of(user, token):
-                return self._rights_of_user(user)
-        return None
+        user = holder_of(self._users, token)
+        return None if user is None else self._rights_of_user(user)
 
     # Rights
 

@@ -1,6 +1,7 @@
 """What SQLite would not notice: a value in a row that is another one, a row that is gone."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,28 @@ def test_tables_of_an_earlier_version_are_taken_as_they_are(tmp_path: Path) -> N
     database = opened(tmp_path / "db")
     SCHEMA.check(database)
     database.close()
+
+
+def test_others_may_write_while_it_is_checked(path: Path) -> None:
+    """What comes between two reads of a check must not look like damage."""
+    stop = threading.Event()
+
+    def write() -> None:
+        database = opened(path)
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with database:
+                database.execute("REPLACE INTO t VALUES (?, ?)", (f"n{number % 50}", number))
+        database.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        database = opened(path)
+        for _ in range(300):
+            SCHEMA.check(database)
+        database.close()
+    finally:
+        stop.set()
+        writer.join()

@@ -11,7 +11,7 @@ fit was not written by us.
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,18 @@ class Schema:
         triggers = ";\n".join(self._triggers().values())
         database.executescript(f"{self.statements}{_SUMS}{triggers};")
         known = {name for (name,) in database.execute("SELECT name FROM sums")}
-        for table in self.tables.keys() - known:  # new, or of an earlier version
-            database.execute("INSERT OR IGNORE INTO sums VALUES (?, ?)", self._sum(database, table))
-            database.commit()
+        if new := self.tables.keys() - known:  # or of an earlier version
+            with _transaction(database, "IMMEDIATE"):  # nobody writes between the two
+                for table in new:
+                    added = self._sum(database, table)
+                    database.execute("INSERT OR IGNORE INTO sums VALUES (?, ?)", added)
 
     def check(self, database: sqlite3.Connection) -> None:
         """Raises DatabaseError if something is not as it was written. Reads all of it."""
+        with _transaction(database):  # what others write meanwhile would not fit the sums
+            self._check(database)
+
+    def _check(self, database: sqlite3.Connection) -> None:
         (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged ({found})")
@@ -81,6 +87,17 @@ class Schema:
                 name, text = f"{table}_{event}", change.format(new=new, old=old)
                 made[name] = _TRIGGER.format(name=name, event=event, table=table, change=text)
         return made
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection, kind: str = "") -> Iterator[None]:
+    database.execute(f"BEGIN {kind}")
+    try:
+        yield
+    except BaseException:
+        database.rollback()
+        raise
+    database.commit()
 
 
 def _row_sum(*values: object) -> int:
@@ -150,6 +167,7 @@ def copy_in_memory(path: Path) -> sqlite3.Connection:
 
 def settle(database: sqlite3.Connection) -> None:
     """Have what was written in the database itself, and not in the file beside it: of that one,
-    SQLite takes what is damaged for what was never written. Others may be in the way; then it
-    stays where it is."""
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    SQLite takes what is damaged for what was never written. Others, or a full disk, may be in the
+    way; then it stays where it is."""
+    with suppress(sqlite3.OperationalError):
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,9 @@
 """Stages on disk: what is kept, what is dropped, and what a crash leaves behind."""
 
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +102,27 @@ def test_a_damaged_database_is_named(tmp_path: Path) -> None:
     database.write_bytes(database.read_bytes().replace(b"q/1/0.x", b"q/1/1.x"))
     with pytest.raises(HeadwaterError, match=r"flight\.db cannot be used: it is damaged"):
         stages.check()
+
+
+def test_an_empty_database_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stages = Stages(tmp_path)
+    stages.check()
+    assert not caplog.messages  # nobody has used it yet
+    (tmp_path / "flight.db").write_bytes(b"")
+    stages.check()
+    assert any("flight.db is empty" in each for each in caplog.messages)
+
+
+def test_an_intent_is_in_the_database_before_rows_are_appended(tmp_path: Path) -> None:
+    """Also while someone else has it open, and SQLite would keep it in the file beside it."""
+    stages = Stages(tmp_path)
+    stage(stages, 1, b"0")
+    with closing(sqlite3.connect(tmp_path / "flight.db")) as other:
+        stages.check()
+        other.execute("SELECT count(*) FROM intents").fetchone()
+        intent, _ = stages.begin(Commit("q", 1, {"0": "x"}), 0)
+        assert not (tmp_path / "flight.db-wal").stat().st_size
+        assert Stages(tmp_path).intents() == [intent]
 
 
 def test_a_part_that_was_not_staged_is_named(tmp_path: Path) -> None:

@@ -110,6 +110,12 @@ class Stages:
 
     def check(self) -> None:
         """Raises HeadwaterError if what was noted is damaged."""
+        if self._path.exists() and not self._path.stat().st_size:
+            logger.warning(
+                "%s is empty: if batches were noted in it, each that was committed before can be "
+                "committed once more",
+                self._path,
+            )
         try:
             with self._reading() as database:
                 _SCHEMA.check(database)
@@ -279,6 +285,9 @@ class Stages:
                 database.execute("PRAGMA synchronous = FULL")
                 with database:
                     yield database
+                # An intent that were lost with the file beside the database, after its rows were
+                # appended, would let them be appended again.
+                sqlite.settle(database)
         except sqlite3.DatabaseError as error:
             raise LogUnavailable(f"flight.db cannot be written: {error}") from None
 

@@ -20,16 +20,19 @@ SEGMENT_BYTES = 64 << 10
 RETENTION_AGE = "30m"
 PAUSE_SECONDS = 0.02
 HOUR = 3600.0
-JUMPS = (2 * HOUR, -2 * HOUR, 24 * HOUR, -24 * HOUR, 10 * 365 * 24 * HOUR, -10 * 365 * 24 * HOUR)
-#: Retention looks once a second.
-LOOK_SECONDS = 1.2
+YEARS = 10 * 365 * 24 * HOUR
+JUMPS = (2 * HOUR, 24 * HOUR, YEARS, -2 * HOUR, -24 * HOUR, -YEARS)
+#: What retention by age says of a clock that is ahead, when it has looked: it waits, or it acts.
+LOOKED = ("the clock has jumped ahead", "retention dropped the offsets")
+#: So many segments that retention could drop; otherwise a jump would prove nothing.
+SEGMENTS = 3
 MORE = 50
 
 
 def torture(
     directory: Path, cycles: int, seconds: float, chance: Random, **settings: str
 ) -> Verdict:
-    """So many jumps; `seconds` is how long each lasts at most."""
+    """So many jumps; each lasts until retention has looked, and at most `seconds` longer."""
     (directory / "disk").mkdir()
     shim = Shim(directory, directory / "disk")
     accounts = Accounts()
@@ -45,15 +48,29 @@ def torture(
         broker.keep_ports()
         with Crowd(broker, accounts, chance, PAUSE_SECONDS) as crowd:
             for number in range(cycles):
+                _wait_for_segments(broker)
+                jump, looks = JUMPS[number % len(JUMPS)], _looks(broker)
+                shim.shift_clock(jump)
                 _more(accounts)
-                shim.shift_clock(JUMPS[number % len(JUMPS)])
-                _more(accounts)
-                time.sleep(max(LOOK_SECONDS, chance.random() * seconds))
+                for _ in eventually():
+                    if jump < 0 or _looks(broker) > looks:
+                        break
+                time.sleep(chance.random() * seconds)
                 shim.shift_clock(0.0)
             _more(accounts)
             crowd.finish()
         faults = faults_of(broker, broker.stop())
     return verdict_of(accounts, broker.data, {"clock jumped": cycles}, faults)
+
+
+def _wait_for_segments(broker: BrokerProcess) -> None:
+    for _ in eventually():
+        if len(list((broker.data / "log").glob("*.log"))) > SEGMENTS:
+            return
+
+
+def _looks(broker: BrokerProcess) -> int:
+    return sum(broker.log.count(each) for each in LOOKED)
 
 
 def _more(accounts: Accounts) -> None:

@@ -37,24 +37,25 @@ def notice_dead_peers(listening: socket.socket, seconds: float) -> None:
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def hang_up(host: str, port: int) -> bool:
-    """Close the connection of this process to that peer, whichever library has it; whether there
-    was one. Its owner sees the peer hang up."""
+def hang_up(host: str, port: int, at: int) -> bool:
+    """Close the connection of that peer to our port `at`, whichever library has it; whether there
+    was one. Its owner sees the peer hang up. (The peer may have others to other ports of ours, from
+    the same port of its own.)"""
     for name in os.listdir("/dev/fd"):
         with suppress(OSError):  # it is gone, or connected to nobody
             # A copy: it stays the same connection, even if the number means another one by now.
             copy = os.dup(int(name))
             if not stat.S_ISSOCK(os.fstat(copy).st_mode):
                 os.close(copy)
-            elif _hang_up(copy, host, port):
+            elif _hang_up(copy, host, port, at):
                 return True
     return False
 
 
-def _hang_up(descriptor: int, host: str, port: int) -> bool:
+def _hang_up(descriptor: int, host: str, port: int, at: int) -> bool:
     with socket.socket(fileno=descriptor) as connection:
         peer = connection.getpeername()
-        if not isinstance(peer, tuple) or peer[1] != port:
+        if not isinstance(peer, tuple) or peer[1] != port or connection.getsockname()[1] != at:
             return False
         if str(peer[0]).removeprefix("::ffff:") != host:
             return False

@@ -325,8 +325,12 @@ def held_port(port: int = 0) -> socket.socket:
     """A port that the system gives to nobody else while this is open. Nobody listens on it, but
     a server that asks for this very port can."""
     holding = socket.socket()
-    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holding.bind(("127.0.0.1", port))
+    try:
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holding.bind(("127.0.0.1", port))
+    except OSError:
+        holding.close()
+        raise
     return holding
 
 

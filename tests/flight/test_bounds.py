@@ -291,7 +291,7 @@ def test_a_large_append_takes_little_memory(tmp_path: Path) -> None:
         stop.set()
         watching.join()
         assert answer["count"] == size >> 20
-        assert max(peak) - min(peak) < size // 2
+        assert max(peak) - min(peak) < size * 3 // 4
         with contextlib.closing(Client(broker.ports["flight"])) as reading:
             (range_,) = reading.act("split", start=0, end=1, bytes=1 << 30)["ranges"]
             assert range_[:2] == [0, 1]
@@ -413,9 +413,11 @@ def test_hanging_up_finds_the_connection_of_another_library() -> None:
         near = socket.create_connection(listening.getsockname())
         far, peer = listening.accept()
         with near, far:
-            assert not hang_up("127.0.0.2", peer[1])
-            assert hang_up(*peer)
+            port = listening.getsockname()[1]
+            assert not hang_up("127.0.0.2", peer[1], port)
+            assert not hang_up(*peer, at=1)
+            assert hang_up(*peer, at=port)
             assert near.recv(1) == b""
             files = len(os.listdir("/dev/fd"))
-            hang_up("127.0.0.1", 1)
+            hang_up("127.0.0.1", 1, port)
             assert len(os.listdir("/dev/fd")) == files

@@ -80,6 +80,8 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._open: set[Call] = set()
         self._streams = 0
+        #: Where Flight listens.
+        self.port = 0
         #: How many have come to their end.
         self.ended = 0
         self._refused = ServiceCounter("flight_calls_refused", "Calls beyond flight.calls.")
@@ -120,7 +122,7 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             }
         for peer in idle:
             host, _, port = peer.partition(":")[2].rpartition(":")
-            if hang_up(host.strip("[]"), int(port)):
+            if hang_up(host.strip("[]"), int(port), self.port):
                 self._cut_off.count += 1
                 logger.warning(
                     "a Flight client at %s has neither read nor sent anything for %g s; its "

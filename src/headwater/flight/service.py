@@ -161,6 +161,7 @@ class FlightService:
         )
         self._thread.start()
         bound: int = server.port
+        self.calls.port = bound
         return bound
 
     def _watch(self, server: FlightServer) -> None:

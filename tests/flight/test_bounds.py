@@ -413,10 +413,10 @@ def test_hanging_up_finds_the_connection_of_another_library() -> None:
         near = socket.create_connection(listening.getsockname())
         far, peer = listening.accept()
         with near, far:
-            port = listening.getsockname()[1]
-            assert not hang_up("127.0.0.2", peer[1], port)
-            assert not hang_up(*peer, at=1)
-            assert hang_up(*peer, at=port)
+            port, (host, theirs) = listening.getsockname()[1], peer
+            assert not hang_up("127.0.0.2", theirs, port)
+            assert not hang_up(host, theirs, 1)
+            assert hang_up(host, theirs, port)
             assert near.recv(1) == b""
             files = len(os.listdir("/dev/fd"))
             hang_up("127.0.0.1", 1, port)

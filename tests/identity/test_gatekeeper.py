@@ -1,0 +1,50 @@
+"""A fleet that logs in with one password makes the broker hash it once."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater.commands import Password
+from headwater.errors import Refusal
+from headwater.identity import gatekeeper
+from headwater.identity.book import AccessBook
+from headwater.identity.gatekeeper import Gatekeeper
+from headwater.identity.users import User, is_password_of
+from headwater.rights import Rights
+
+
+def test_equal_passwords_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def counted(user: User | None, password: str) -> bool:
+        hashed.append(password)
+        return is_password_of(user, password)
+
+    monkeypatch.setattr(gatekeeper, "is_password_of", counted)
+    book = AccessBook(tmp_path)
+    book.add_user("ann", "client", "the right one")
+
+    async def check() -> None:
+        gate = Gatekeeper(book.users, book.rules, {})
+        found: asyncio.Queue[Rights | Refusal] = asyncio.Queue()
+
+        async def log_in(password: str, times: int) -> list[Rights | Refusal]:
+            for number in range(times):
+                gate.admit(Password("ann", password), f"192.0.2.{number}:5000", found.put_nowait)
+            return [await found.get() for _ in range(times)]
+
+        first = await log_in("the right one", 100)
+        assert {str(each.principal) for each in first if isinstance(each, Rights)} == {"user:ann"}
+        assert len(first) == 100 and hashed == ["the right one"]
+        await log_in("the right one", 100)
+        assert hashed == ["the right one"]  # it is recognised
+        (refused,) = await log_in("a wrong one", 1)
+        assert isinstance(refused, Refusal)
+        book.change_user("ann", password="another one")
+        gate.refresh()
+        (refused,) = await log_in("the right one", 1)
+        assert isinstance(refused, Refusal)
+        gate.stop()
+
+    asyncio.run(check())

@@ -93,6 +93,7 @@ def test_every_command_works(tmp_path: Path, environment: dict[str, str]) -> Non
                 break
         table = log.read_text()
         assert re.search(r"psmb on \S+ +open to users with a certificate", table), table
+        assert re.search(r"console on \S+ +open to users with their password$", table, re.M), table
         watching, *rest = blocks[serving + 1 :]
         with ThreadPoolExecutor(1) as beside:
             waiting = beside.submit(run, watching)

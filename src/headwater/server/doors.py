@@ -28,8 +28,7 @@ class Door:
     name: str
     local: bool
     anonymous: bool
-    certificates: bool  # clients show theirs
-    secure: bool
+    certificates: bool  # say who clients are
 
     def open_to(self, has_users: bool) -> str:
         """For a person."""
@@ -58,13 +57,18 @@ def doors(config: Config) -> list[Door]:
     for name in (*REGISTRY, *OTHER_LISTENERS):
         address = config.address_of(name)
         if address is not None:
-            options = config.listener.each[name]
-            certificates = address.secure and bool(options.client_ca or config.tls.client_ca)
-            local = is_loopback(address.host)
-            found.append(
-                Door(name, local, is_anonymous(config, name), certificates, address.secure)
-            )
+            known = address.secure and _knows_certificates(config, name)
+            found.append(Door(name, is_loopback(address.host), is_anonymous(config, name), known))
     return found
+
+
+def _knows_certificates(config: Config, name: str) -> bool:
+    """Whether a listener takes the name in a certificate for that of a user. The console asks for a
+    password all the same, and Flight looks at certificates only if it asks everyone for one."""
+    own = config.listener.each[name].client_ca
+    if name in (CONSOLE, FLIGHT):
+        return name == FLIGHT and own is not None
+    return (own or config.tls.client_ca) is not None
 
 
 def is_anonymous(config: Config, name: str) -> bool:

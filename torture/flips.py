@@ -21,10 +21,11 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from os.path import commonprefix
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,8 +42,9 @@ from torture.boundaries import boundaries, lay_out
 from torture.disk.crash import Choice
 from torture.disk.memory import in_memory
 from torture.disk.offsets import offsets_of
-from torture.disk.opened import RIGHTS, Opened, opened
+from torture.disk.opened import RIGHTS, Opened, Stored, opened
 from torture.disk.recording import Recording, record
+from torture.everyone.accounts import Batch, key_of
 from torture.everyone.checks import Check
 from torture.verdict import Verdict
 
@@ -138,8 +140,12 @@ class Reader:
             notes: Any = found.engine.notes
             queues = {name: _passed(notes.load_queue(name)) for name in notes.queue_names()}
             committed = {query: found.flight._stages.committed(query) for query in self._queries}
+            unanswered = self._unanswered(moment)
+            for batch in unanswered:
+                if (last := committed[batch.query]) is not None and last.batch == batch.number:
+                    committed[batch.query] = replace(last, first=-1)
             return Content(
-                [(each.offset, each.topic, each.payload) for each in found.stored()],
+                _in_order(found.stored(), {key for batch in unanswered for key in batch.keys}),
                 found.start,
                 users,
                 apps,
@@ -151,15 +157,22 @@ class Reader:
 
     async def _commit_staged(self, found: Opened, moment: int) -> None:
         """What lies in the stages and was not committed then."""
-        for batch in self._recording.accounts.batches:
-            if batch.begun_at > moment or (batch.committed_at or moment + 1) <= moment:
-                continue
+        for batch in self._unanswered(moment):
             parts = {"0": ""} if batch.query.startswith("producer/") else {"0": "x", "1": "x"}
             commit = Commit(batch.query, batch.number, parts)
             try:
                 await asyncio.to_thread(found.flight.commit, commit, RIGHTS)
             except HeadwaterError as error:
                 logging.getLogger("headwater").warning("%s", error)
+
+    def _unanswered(self, moment: int) -> list[Batch]:
+        """Batches whose clients did not know by then that they are committed. What comes of one
+        does not depend on others, so each may become visible before another."""
+        return [
+            batch
+            for batch in self._recording.accounts.batches
+            if batch.begun_at <= moment and (batch.committed_at or moment + 1) > moment
+        ]
 
     def wrong(self, found: Content, moment: int) -> str:
         """What is served that is not right, or was acknowledged and is not served."""
@@ -173,6 +186,14 @@ class Reader:
 
     def close(self) -> None:
         self._loop.close()
+
+
+def _in_order(stored: Sequence[Stored], unanswered: Set[bytes]) -> list[Any]:
+    """All that is stored by its offset; behind it, what may be at one or at another."""
+    rows = [(each.offset, each.topic, each.payload) for each in stored]
+    movable = [row for row in rows if key_of(row[2]) in unanswered]
+    fixed = [row for row in rows if key_of(row[2]) not in unanswered]
+    return fixed + sorted((-1, topic, payload) for _, topic, payload in movable)
 
 
 def _passed(content: bytes) -> tuple[int, frozenset[int]]:
@@ -248,7 +269,16 @@ def judge(reader: Reader, state: State, moment: int, before: Any, done: Harm) ->
     known = reader.without_new(content, moment)
     if done.path.endswith("state.db-wal") and _is_before(found, known):
         return "again", ""
-    return "fault", f"{', '.join(differs)} differs, and nobody says so"
+    how = "; ".join(_difference(name, content, found) for name in differs)
+    return "fault", f"{how}, and nobody says so"
+
+
+def _difference(name: str, content: Content, found: Content) -> str:
+    """For whoever looks for the cause."""
+    before, after = (repr(getattr(each, name)) for each in (content, found))
+    at = len(commonprefix([before, after]))
+    some = slice(max(at - 60, 0), at + 200)
+    return f"{name} differs: {before[some]} became {after[some]}"
 
 
 def _is_before(found: Content, content: Content) -> bool:

@@ -26,6 +26,10 @@ class Target(ABC):
     #: it waits for a disk or for another thread, it serves others.
     clock: Callable[[], float] = staticmethod(time.thread_time)
 
+    #: It works off an input in turns of the loop, and others are served in between: how long one of
+    #: these turns takes is what counts, and not how long all of them do.
+    takes_turns = False
+
     @abstractmethod
     def seeds(self) -> list[bytes]:
         """Inputs to begin with."""

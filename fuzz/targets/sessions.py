@@ -31,6 +31,8 @@ SETTLED = 64
 class SessionTarget(Target):
     """A listener, and what every connection to it says first."""
 
+    takes_turns = True
+
     def __init__(self, name: str, listener: str, protocols: tuple[str, ...], handshake: bytes):
         self.name = name
         self._listener = listener

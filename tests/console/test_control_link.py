@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from headwater.console.control_link import MOST_LINKS, ControlLink
+from headwater.control import protocol
 from headwater.control.server import Control
 
 
@@ -36,5 +37,27 @@ def test_long_operations_keep_nobody_from_asking(tmp_path: Path) -> None:
         finally:
             link.close()
             await control.stop()
+
+    asyncio.run(check())
+
+
+def test_a_connection_that_the_broker_has_ended_is_not_used_again(tmp_path: Path) -> None:
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\n")
+        writer.write(b'{"result": "here"}\n')
+        writer.close()
+
+    async def check() -> None:
+        with protocol.address(tmp_path) as path:
+            server = await asyncio.start_unix_server(answer_once, path)
+        link = ControlLink(tmp_path)
+        try:
+            for _ in range(3):
+                assert await link.ask("log.show") == "here"
+                while any(idle.is_open for idle in link._idle):
+                    await asyncio.sleep(0)
+        finally:
+            link.close()
+            server.close()
 
     asyncio.run(check())

@@ -1,8 +1,10 @@
 """What fuzzing is made of: marks in the code, mutations, the corpus, and what processes tell."""
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from fuzz.targets.base import Violation
 from fuzz.targets.console import check_answer
 from fuzz.targets.control import check_answers
 from fuzz.targets.flight import check_error
+from fuzz.turns import Turns
 
 CODE = '''
 """A module that is watched."""
@@ -165,3 +168,19 @@ def test_bad_answers_are_noticed() -> None:
         check_answer(b"nonsense")
     with pytest.raises(Violation, match="a client is told"):
         check_error(Exception('Traceback: File "x.py"'))
+
+
+def test_the_longest_turn_counts_and_not_all_of_them() -> None:
+    clock = count(step=0.25).__next__
+
+    async def in_turns() -> float:
+        ticks = iter([1, 8, 1])
+        async with Turns(clock) as turns:
+            for often in ticks:
+                for _ in range(often):
+                    clock()  # a quarter of a second goes by
+                await asyncio.sleep(0)
+        return turns.longest
+
+    # The eight, and the look at the clock itself.
+    assert asyncio.run(in_turns()) == 8 * 0.25 + 0.25

@@ -42,6 +42,11 @@ class _Link:
                 *await asyncio.open_unix_connection(path, limit=protocol.MOST_ANSWER_BYTES + 1)
             )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker has not hung up, as it does when it ends."""
+        return not (self._reader.at_eof() or self._writer.is_closing())
+
     async def ask(self, request: ControlRequest) -> dict[str, Any]:
         self._writer.write(request.encode())
         while True:
@@ -101,7 +106,7 @@ class ControlLink:
         self._idle.clear()
 
     async def _ask(self, request: ControlRequest) -> dict[str, Any]:
-        link = self._idle.pop() if self._idle else await _Link.open(self._data)
+        link = self._take_idle() or await _Link.open(self._data)
         try:
             answer = await link.ask(request)
         except BaseException:
@@ -112,6 +117,14 @@ class ControlLink:
         else:
             link.close()
         return answer
+
+    def _take_idle(self) -> _Link | None:
+        while self._idle:
+            link = self._idle.pop()
+            if link.is_open:
+                return link
+            link.close()
+        return None
 
     def _forget(self, now: float) -> None:
         if len(self._kept) >= MOST_KEPT:

@@ -8,7 +8,8 @@ broker does that starts. Each time
 - what clients know by then is there (everyone/checks.py): of messages, batches, positions, queues;
 - batches of Flight and messages of BMTP whose answer may be lost are sent again, and are there
   once;
-- users.json is what it was before a change, or after it; apps that were added are there.
+- users.json and access.json are what they were before a change, or after it; apps that were added
+  are there.
 
 Some of these disks are given to a real broker as well.
 """
@@ -32,6 +33,8 @@ from headwater.broker.queues import ledger
 from headwater.errors import HeadwaterError
 from headwater.identity.apps import FILE as APPS
 from headwater.identity.apps import Apps
+from headwater.identity.rules import FILE as RULES
+from headwater.identity.rules import Rules
 from headwater.identity.users import FILE as USERS
 from headwater.identity.users import Users
 from headwater.log.embedded.verify import verify
@@ -163,6 +166,7 @@ class Examiner:
         there = {
             "user": set(users),
             "token": {name for name, user in users.items() if user.tokens},
+            "rule": {rule.who.partition(":")[2] for rule in Rules(data / RULES).all()},
             "app": {app.client_id for app in Apps(data / APPS).list()},
         }
         for each in changes:

@@ -1,5 +1,6 @@
 """Damage to files at rest: bits are flipped, sectors emptied and ends cut off, one at a time, in
-segments, LOCK, state.db, flight.db, staged rows and users.json; then all of it is opened and read.
+segments, LOCK, state.db, flight.db, staged rows, users.json and access.json; then all of it is
+opened and read.
 
 Each time one of these has to hold:
 
@@ -25,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from os.path import commonprefix
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,6 +35,8 @@ from headwater.errors import HeadwaterError
 from headwater.flight.requests import Commit
 from headwater.identity.apps import FILE as APPS
 from headwater.identity.apps import Apps
+from headwater.identity.rules import FILE as RULES
+from headwater.identity.rules import Rules
 from headwater.identity.users import FILE as USERS
 from headwater.identity.users import Users
 from tests.e2e.process import ALL_FIVE, BrokerProcess
@@ -57,6 +59,7 @@ FILES = {
     "flight.db": ("flight.db", 3),
     "stages": (".arrow", 2),
     "users.json": ("users.json", 2),
+    "access.json": ("access.json", 2),
 }
 NOT_MEANT = "unexpected error"
 STATES = 6
@@ -108,6 +111,7 @@ class Content:
     stored: list[Any]
     start: int
     users: dict[str, Any]
+    rules: tuple[Any, ...]
     apps: list[Any]
     cursors: dict[str, int]
     numbers: dict[str, int]
@@ -134,7 +138,8 @@ class Reader:
 
     async def _read(self, moment: int) -> Content:
         data = self._place / "data"
-        users, apps = Users(data / USERS).all(), Apps(data / APPS).list()
+        users, rules = Users(data / USERS).all(), Rules(data / RULES).all()
+        apps = Apps(data / APPS).list()
         async with opened(data) as found:
             await self._commit_staged(found, moment)
             notes: Any = found.engine.notes
@@ -148,6 +153,7 @@ class Reader:
                 _in_order(found.stored(), {key for batch in unanswered for key in batch.keys}),
                 found.start,
                 users,
+                rules,
                 apps,
                 dict(notes._cursors),
                 dict(notes._numbers),
@@ -276,14 +282,15 @@ def judge(reader: Reader, state: State, moment: int, before: Any, done: Harm) ->
 def _difference(name: str, content: Content, found: Content) -> str:
     """For whoever looks for the cause."""
     before, after = (repr(getattr(each, name)) for each in (content, found))
-    at = len(commonprefix([before, after]))
+    same = zip(before, after, strict=False)
+    at = next((at for at, (one, other) in enumerate(same) if one != other), 0)
     some = slice(max(at - 60, 0), at + 200)
     return f"{name} differs: {before[some]} became {after[some]}"
 
 
 def _is_before(found: Content, content: Content) -> bool:
     """Positions are at most what they were, and nothing else is missing."""
-    same = ("stored", "start", "users", "committed")
+    same = ("stored", "start", "users", "rules", "committed")
     if any(getattr(found, name) != getattr(content, name) for name in same):
         return False
     if any(app not in found.apps for app in content.apps):

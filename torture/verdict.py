@@ -61,6 +61,12 @@ def faults_about(**wrong: Collection[object]) -> tuple[str, ...]:
     )
 
 
+def _first(log: str) -> str:
+    """The first traceback, with what was said before it."""
+    at = log.index(TRACEBACK)
+    return log[max(at - 500, 0) : at + 6000]
+
+
 def faults_of(broker: BrokerProcess, code: int = 0, *, expected: int = 0) -> tuple[str, ...]:
     """What is wrong with a broker that has ended, with this code and so many tracebacks where
     those are `expected`."""
@@ -68,5 +74,5 @@ def faults_of(broker: BrokerProcess, code: int = 0, *, expected: int = 0) -> tup
     if code:
         found.append(f"the broker ended with {code}: {broker.log[-3000:]}")
     if (told := broker.log.count(TRACEBACK)) > expected:
-        found.append(f"the broker logged {told} tracebacks: {broker.log[-3000:]}")
+        found.append(f"the broker logged {told} tracebacks: {_first(broker.log)}")
     return tuple(found)

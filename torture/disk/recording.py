@@ -1,5 +1,5 @@
 """A real broker at work for all kinds of clients, with everything recorded that it does to its
-files; beside it an operator, who adds users and apps. In the middle of it the broker is killed.
+files; beside it an operator, who adds users, rules and apps. In the middle of it the broker is killed.
 
 Segments are small and retention keeps few of them, so that they begin, are sealed and are removed
 all the time.
@@ -121,7 +121,7 @@ def record(
         with Crowd(broker, accounts, chance, PAUSE_SECONDS) as crowd:
             for stretch in range(kills + 1):
                 _reach(shim, operations * (stretch * 3 + 1) // (kills + 1) // 3)
-                for what in ("user", "token", "app"):
+                for what in ("user", "token", "rule", "app"):
                     administrator.do(what, f"{what if what == 'app' else 'user'}{stretch}")
                 _reach(shim, operations * (stretch + 1) // (kills + 1))
                 if stretch < kills:

@@ -53,13 +53,15 @@ class Checker:
     def _checked(self, batch: Any) -> Any:
         columns = []
         for name in ("topic", "value"):
-            if name not in batch.schema.names:
+            column = _column(batch, name)
+            if column is None:
                 raise Refusal(Code.MALFORMED, f"the column {name} is missing")
-            columns.append(self._cast(batch.column(name), WRITE_SCHEMA.field(name).type, name))
-        if "headers" in batch.schema.names:
-            columns.append(self._cast(batch.column("headers"), HEADERS, "headers"))
-        else:
+            columns.append(self._cast(column, WRITE_SCHEMA.field(name).type, name))
+        headers = _column(batch, "headers")
+        if headers is None:
             columns.append(pa.nulls(len(batch), HEADERS))
+        else:
+            columns.append(self._cast(headers, HEADERS, "headers"))
         for name, column in zip(("topic", "value"), columns, strict=False):
             if column.null_count:
                 self._refuse(pc.index(column.is_null(), True), f"{name} is null")
@@ -106,6 +108,14 @@ class Checker:
 
     def _refuse(self, row: Any, why: str) -> None:
         raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}")
+
+
+def _column(batch: Any, name: str) -> Any:
+    """None if there is none of that name. Others may have names that are no text."""
+    places = batch.schema.get_all_field_indices(name)
+    if len(places) > 1:
+        raise Refusal(Code.MALFORMED, f"there are {len(places)} columns with the name {name}")
+    return batch.column(places[0]) if places else None
 
 
 def _check_buffers(batch: Any) -> None:

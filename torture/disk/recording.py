@@ -1,6 +1,6 @@
 """A real broker at work for all kinds of clients, with everything recorded that it does to its
-files; beside it an operator, who adds users, rules and apps. In the middle of it the broker is killed.
-
+files; beside it an operator, who adds users, rules and apps. In the middle of it the broker is
+killed.
 Segments are small and retention keeps few of them, so that they begin, are sealed and are removed
 all the time.
 """

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -57,7 +58,9 @@ class Campaign:
         self._corpus: list[bytes] = []
         self._mutator = Mutator(self._corpus, target.words(), plan.seed, target.has_json)
         self._slowest = 0.0
+        self._longest = 0.0
         self._memory: list[float] = []
+        self._caches: list[Any] = []
 
     async def run(self) -> Outcome:
         asyncio.get_running_loop().set_exception_handler(self._complaints.hear)
@@ -106,7 +109,7 @@ class Campaign:
 
     async def _try(self, data: bytes, planned: bool) -> None:
         taken = await self._once(data)
-        if taken > self._slowest:
+        if taken > min(self._longest, BUSY_SECONDS):
             await self._measure(data)
         new = branches.FRESH in branches.hits
         if new and (planned or await self._again(data)):
@@ -149,8 +152,8 @@ class Campaign:
             whole = self._target.clock() - began
             busy = min(busy, turns.longest if self._target.takes_turns else whole)
             if busy <= self._slowest and taken <= LONG_SECONDS:
-                return
-        self._slowest = max(self._slowest, busy)
+                break
+        self._slowest, self._longest = max(self._slowest, busy), max(self._longest, taken)
         if busy > BUSY_SECONDS:
             self._note(data, [f"it keeps the broker busy for {busy * 1000:.0f} ms"])
         elif taken > LONG_SECONDS:
@@ -166,10 +169,14 @@ class Campaign:
                 self._found(self._outcome)
 
     def _look_at_memory(self) -> None:
-        for each in gc.get_objects():
-            if isinstance(each, functools._lru_cache_wrapper):
-                each.cache_clear()
+        self._caches += [
+            each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)
+        ]
+        for each in self._caches:
+            each.cache_clear()
         gc.collect()
+        if not self._memory:
+            gc.freeze()  # modules stay, and need not be looked through each time
         pa.default_memory_pool().release_unused()
         ctypes.CDLL(None).malloc_trim(0)  # what is free is not lost
         self._memory.append(resident_mib())

@@ -19,7 +19,7 @@ class Target(ABC):
 
     name: str
     #: After so many inputs it is opened anew.
-    inputs_per_opening = 5_000
+    inputs_per_opening = 2_000
     #: Inputs have objects of JSON in them.
     has_json = False
     #: How busy the broker is kept, in seconds: what the loop's thread needs of the processor. While

@@ -83,7 +83,6 @@ _SIZE = re.compile(rb"Content-Length: *\d+", re.IGNORECASE)
 
 class ConsoleTarget(Target):
     name = "console"
-    inputs_per_opening = 2_000
     has_json = True
 
     def __init__(self) -> None:

@@ -53,7 +53,6 @@ REQUESTS: dict[str, dict[str, object]] = {
 
 class ControlTarget(Target):
     name = "control"
-    inputs_per_opening = 2_000
     has_json = True
 
     def __init__(self) -> None:

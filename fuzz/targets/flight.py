@@ -70,7 +70,6 @@ class CallContext:
 
 class FlightTarget(Target):
     name = "flight"
-    inputs_per_opening = 2_000
     has_json = True
     clock = staticmethod(time.process_time)  # the service has threads of its own
 

@@ -17,18 +17,20 @@ MESSAGE = bytes(64 * 1024)
 MESSAGES = 40
 
 
-def idle(ports: Ports, count: int) -> Stages:
+def idle(
+    ports: Ports, count: int, subscribers: int = SUBSCRIBERS, messages: int = MESSAGES
+) -> Stages:
     """Connect, and stay. One of ten subscribes to much, and reads nothing of it."""
     yield "ready"
     wires = [wire for number in range(count) if (wire := _connect(ports["bpsp"], number))]
-    for wire in wires[::SUBSCRIBERS]:
+    for wire in wires[::subscribers]:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with suppress(OSError):  # it may have been turned away
             bpsp.WIRE.open_subscriber(wire, "hostile/crowd")
     publisher = _connect(ports["bpsp"], count)
     if publisher is not None:
         publisher.settimeout(10.0)
-        for _ in range(MESSAGES):
+        for _ in range(messages):
             _send(publisher, bpsp.WIRE.publish("hostile/crowd", MESSAGE))
             time.sleep(0.05)
     time.sleep(3.0)

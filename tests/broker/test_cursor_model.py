@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from headwater.broker import broker as broker_module
+from headwater.broker import cursor as cursor_module
 from headwater.broker.broker import Broker
 from headwater.commands import Confirm, Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
@@ -24,9 +25,13 @@ NAMES = ("one", "two")
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches that come together are pushed one by one."""
+    """Batches that come together are pushed one by one; one that goes to several, to the first at
+    once and to the others later, who have not much kept for them until then."""
     monkeypatch.setattr(broker_module, "PUSHED_AT_ONCE", 1)
     monkeypatch.setattr(broker_module, "ONE_TURN", 0)
+    monkeypatch.setattr(broker_module, "PUSHED_UNTIMED", 1)
+    monkeypatch.setattr(broker_module, "PUSH_SECONDS", -1.0)
+    monkeypatch.setattr(cursor_module, "MOST_LATE", 3)
 
 
 class Slow(Client):

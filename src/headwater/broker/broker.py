@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from time import perf_counter
 
 from mypy_extensions import mypyc_attr
 
@@ -28,7 +29,14 @@ from headwater.broker.queues.queue import Queue
 from headwater.broker.queues.unused import UnusedQueues
 from headwater.broker.quotas import Accounts, Quotas
 from headwater.broker.repeats import RepeatWindow, is_remembered, keys_of
-from headwater.broker.router import DELAYED, TOO_COSTLY, OwnedSubscription, Route, Router
+from headwater.broker.router import (
+    DELAYED,
+    TOO_COSTLY,
+    OwnedSubscription,
+    Route,
+    Router,
+    Wants,
+)
 from headwater.broker.subscriber import Subscriber
 from headwater.commands import Consume, Outlet, Subscribe
 from headwater.errors import Code, Refusal
@@ -55,6 +63,10 @@ DROPPED_AT_ONCE = 50
 # More batches than this are pushed in slices. Publishers have so many in a group at most.
 PUSHED_AT_ONCE = 512
 ONE_TURN = 8192
+# A batch is pushed to all that want it for so long; then others have their turn. Before so many
+# have it, nobody looks at the clock.
+PUSH_SECONDS = 0.001
+PUSHED_UNTIMED = 32
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -155,14 +167,40 @@ class Broker:
             self.engine.hurry()
             return batch
         route = self.router.route(run.topic)
-        for subscriber, subscriptions in route.live:
-            if subscriber is not exclude:
-                subscriber.push(batch, subscriptions)
+        self._push(self.around.live, batch, route.live, exclude)
         if route.undecided:
             self._hesitate(batch, route, durable=False)
         if route.durable:
             self.engine.hurry()
         return batch
+
+    def _push(
+        self, head: Head, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object = None
+    ) -> None:
+        """Give a batch to those who are at the head and want it."""
+        head.pushing = batch.offset
+        if len(wants) <= PUSHED_UNTIMED:
+            for subscriber, subscriptions in wants:
+                if subscriber is not exclude:
+                    subscriber.push(batch, subscriptions)
+        else:
+            self._push_to_many(batch, wants, exclude)
+        head.pushing = None
+
+    def _push_to_many(self, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object) -> None:
+        stop = perf_counter() + PUSH_SECONDS
+        for number, (subscriber, subscriptions) in enumerate(wants, 1):
+            if subscriber is not exclude:
+                subscriber.push(batch, subscriptions)
+            if not number % PUSHED_UNTIMED and perf_counter() >= stop:
+                break
+        late = [
+            subscriber
+            for subscriber, subscriptions in wants[number:]
+            if subscriber is not exclude and subscriber.put_off(batch, subscriptions)
+        ]
+        if late:
+            self.chores.add(_go_on(late))
 
     def _hesitate(self, batch: Batch, route: Route[Cursor], *, durable: bool) -> None:
         for subscriber in route.undecided:
@@ -187,8 +225,7 @@ class Broker:
         elif self._durable or self._consumers:
             for batch in batches:
                 route = self.router.route(batch.run.topic)
-                for subscriber, subscriptions in route.durable:
-                    subscriber.push(batch, subscriptions)
+                self._push(self.around.durable, batch, route.durable)
                 if route.undecided:
                     self._hesitate(batch, route, durable=True)
 
@@ -221,13 +258,13 @@ class Broker:
                 self.delays.add(batch)
             return
         route = self.router.route(batch.run.topic)
-        for subscriber, subscriptions in route.durable if durable else route.live:
-            if subscriber is exclude:
-                continue
-            # Some may have come since the batch did.
-            wants = tuple([each for each in subscriptions if each.since <= batch.offset])
-            if wants:
-                subscriber.push(batch, wants)
+        # Some may have come since the batch did.
+        wants = [
+            (subscriber, since)
+            for subscriber, subscriptions in (route.durable if durable else route.live)
+            if (since := tuple([each for each in subscriptions if each.since <= batch.offset]))
+        ]
+        self._push(head, batch, wants, exclude)
         if isinstance(exclude, Subscriber):
             exclude.skipped(batch)
         if route.undecided:
@@ -377,3 +414,9 @@ class Broker:
             holder = self._durable.get(subscriber.name)
             if holder is not None and holder[1] is subscriber:
                 del self._durable[subscriber.name]
+
+
+def _go_on(cursors: list[Cursor]) -> Iterator[None]:
+    for cursor in cursors:
+        cursor.go_on()
+        yield

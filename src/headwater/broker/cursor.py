@@ -10,6 +10,9 @@ delays no one.
 
 Where very many batches come at once, pushing them takes a while, and what comes next has to wait
 behind them (`Head`). Until then the head is where that has come to, and not the end of the log.
+
+Where one batch goes to very many, some get it later (`put_off`), and so what comes for them until
+then. They need not look for it in the log: it is kept for them while it is little.
 """
 
 import asyncio
@@ -39,6 +42,9 @@ READ_BYTES = 512 * 1024
 RETRY_FOR_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 5.0
+# So many batches, and bytes, are kept for a cursor that gets them a little later.
+MOST_LATE = 64
+LATE_BYTES = 1024 * 1024
 # With more filters than this, asking each one costs more than decoding what nobody wants.
 FILTERS_WORTH_ASKING = 64
 
@@ -84,6 +90,8 @@ class Head:
     def __init__(self) -> None:
         #: Batches that are still to be pushed, in order, and whom each of them is not for.
         self.waiting: deque[tuple[Batch, object]] = deque()
+        #: The batch that is being pushed: some have not heard of it yet.
+        self.pushing: int | None = None
 
     def limit(self, end: int) -> int:
         """Everything before it was pushed. `end`: that of the log."""
@@ -137,6 +145,9 @@ class Cursor(ABC):
         self.lost = 0
         self._position: int | None = None
         self._floor = 0  # it wants nothing before this offset, although it is at the head
+        # All that it wants from its position on, or nothing, and then it has to look for that.
+        self._late: list[tuple[Batch, Wants]] = []
+        self._late_bytes = 0
         self._reading: asyncio.Task[None] | None = None
         self._retrying: asyncio.TimerHandle | None = None  # after a read that failed
         self._failing_since: float | None = None
@@ -180,22 +191,68 @@ class Cursor(ABC):
 
     def push(self, batch: Batch, wants: Wants) -> None:
         """A new batch for a cursor at the head; one that is behind finds it by itself."""
-        if self._position is not None or batch.offset < self._floor:
+        if self._position is not None:
+            if self._late:
+                self._keep_late(batch, wants)
             return
-        if batch.run.headers and has_expired(batch.run.headers):
+        if batch.offset < self._floor or (batch.run.headers and has_expired(batch.run.headers)):
             return
         taken = self._give(batch, wants)
         if taken < batch.end:
             self._position = taken
 
+    def put_off(self, batch: Batch, wants: Wants) -> bool:
+        """The same as `push`, but it is given later. Returns whether `go_on` has to be called."""
+        if self._position is not None or batch.offset < self._floor:
+            self.push(batch, wants)
+            return False
+        self._position = batch.offset
+        self._late_bytes = 0
+        self._keep_late(batch, wants)
+        scheduled, self._scheduled = self._scheduled, True
+        return not scheduled
+
+    def _keep_late(self, batch: Batch, wants: Wants) -> None:
+        self._late_bytes += batch.run.size
+        if len(self._late) >= MOST_LATE or self._late_bytes > LATE_BYTES:
+            self._late.clear()  # there is too much of it, so it is looked for in the log
+        else:
+            self._late.append((batch, wants))
+
+    def _give_late(self, stop: float) -> bool:
+        """Whether all that was kept for it is given. Then it is at the head."""
+        late = self._late
+        while late:
+            batch, wants = late.pop(0)
+            assert self._position is not None
+            self._position = max(self._position, batch.offset)
+            wants = tuple([each for each in wants if self.subscriptions.get(each.key) is each])
+            if wants and not (batch.run.headers and has_expired(batch.run.headers)):
+                self._position = self._give(batch.since(self._position), wants)
+                if self._position < batch.end:
+                    late.clear()  # the rest is in the log
+                    return False
+            self._position = batch.end
+            if late and perf_counter() >= stop:
+                self._pump_soon()
+                return False
+        pushing = self._head.pushing
+        at = self._limit() if pushing is None else pushing
+        assert self._position is not None
+        self._floor, self._position = max(self._position, at), None
+        self._caught_up()
+        return True
+
     def rewind(self, end: int) -> None:
         """What came from `end` on was not stored; other messages will take those offsets."""
+        self._late.clear()
         if self._position is not None and self._position > end:
             self._position = end
         self._floor = min(self._floor, end)
 
     def close(self) -> None:
         self._closed = True
+        self._late.clear()
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -213,6 +270,8 @@ class Cursor(ABC):
         if self._closed or self._waits_for_log:
             return
         stop = perf_counter() + SLICE_SECONDS
+        if self._late and not self._give_late(stop):
+            return
         while self._position is not None:
             if self._position >= self._limit():
                 self._floor, self._position = self._position, None
@@ -253,14 +312,16 @@ class Cursor(ABC):
         if not self._scheduled:
             self._scheduled = True
             assert self._router.chores is not None
-            self._router.chores.soon(self._pump_again, self._reader)
+            self._router.chores.soon(self.go_on, self._reader)
 
-    def _pump_again(self) -> None:
+    def go_on(self) -> None:
+        """It is its turn."""
         self._scheduled = False
         self.pump()
 
     def hesitate(self, batch: Batch) -> None:
         """It is not known yet whether it wants a new batch: go on there when it is."""
+        self._late.clear()  # that would not be all any more
         if self._position is None and batch.offset >= self._floor:
             self._position = batch.offset
 

@@ -16,7 +16,10 @@ from hostile.stage import HostileVerdict, perform
 ALL = "all together"
 CROWD = "a crowd"
 #: Attacks that are made at the same time, by name.
-TOGETHER = {CROWD: ("idle clients", "half-open clients"), ALL: tuple(ATTACKS)}
+TOGETHER = {
+    CROWD: ("idle clients", "half-open clients"),
+    ALL: tuple(name for name, attack in ATTACKS.items() if attack.limit is None),
+}
 
 
 def main(argv: list[str]) -> int:

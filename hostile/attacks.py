@@ -22,6 +22,8 @@ SCRIPTS = (
     *("Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala", "Thai", "Lao", "Tibetan"),
     *("Myanmar", "Georgian", "Ethiopic", "Cherokee", "Ogham", "Runic", "Khmer", "Mongolian"),
 )
+# Connections of a broker that more come to.
+LIMIT = 2_000
 # Every step scans the rest of the topic for the characters of all these scripts.
 COSTLY_PATTERN = "(?:(?=[^" + "".join([rf"\p{{{each}}}" for each in SCRIPTS * 2]) + "]*+).)*"
 
@@ -282,6 +284,9 @@ class Attack:
     few: tuple[int, ...]  # for a short run
     #: A listener that the broker has for this attack only.
     listener: str | None = None
+    #: This limit of connections, which the attack goes beyond: nobody else may notice much of it.
+    #: (Other attacks at the same time would be turned away.)
+    limit: int | None = None
 
 
 ATTACKS: dict[str, Attack] = {
@@ -300,6 +305,9 @@ ATTACKS: dict[str, Attack] = {
     "never reading": Attack(never_reading, (125, 1_000_000), (20, 50_000)),
     "history": Attack(history, (25,), (5,)),
     "idle clients": Attack(crowd.idle, (19_000,), (1_000,), "console"),
+    "beyond the limit": Attack(
+        crowd.beyond_the_limit, (LIMIT, 4_000), (LIMIT, 300), "console", limit=LIMIT
+    ),
     "half-open clients": Attack(crowd.half_open, (5_000,), (500,), "console"),
     "half requests": Attack(services.half_requests, (3_000,), (1_200,), "console"),
     "slow bodies": Attack(services.slow_bodies, (3_000,), (1_200,), "console"),

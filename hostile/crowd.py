@@ -12,6 +12,8 @@ Ports = dict[str, int]
 ADDRESSES = 50
 #: Of those that connect, so many subscribe.
 SUBSCRIBERS = 10
+#: So many come in a second to a broker that has no room for them.
+NEW_RATE = 400
 #: What is published for them: more than their sockets take.
 MESSAGE = bytes(64 * 1024)
 MESSAGES = 40
@@ -37,6 +39,30 @@ def idle(
     for wire in wires:
         wire.close()
     return len(wires)
+
+
+def beyond_the_limit(ports: Ports, limit: int, count: int) -> Stages:
+    """Be as many as the broker takes, and then come again and again. Returns how many of those were
+    told why they are turned away."""
+    yield "ready"
+    wires = [wire for number in range(limit) if (wire := _connect(ports["bpsp"], number))]
+    told, began = 0, time.monotonic()
+    for number in range(count):
+        time.sleep(max(began + number / NEW_RATE - time.monotonic(), 0.0))
+        told += _is_told(ports["bpsp"], number)
+    for wire in wires:
+        wire.close()
+    return told
+
+
+def _is_told(port: int, number: int) -> bool:
+    if (wire := _connect(port, number)) is None:
+        return False
+    said = b""
+    with wire, suppress(OSError):
+        while data := wire.recv(4096):
+            said += data
+    return b"limit of connections" in said
 
 
 def half_open(ports: Ports, count: int) -> Stages:

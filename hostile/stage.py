@@ -19,6 +19,8 @@ QUIET_SECONDS = 3.0
 LONGEST_ATTACK_SECONDS = 120.0
 #: Nobody may wait longer than this beyond what 99 of 100 messages take in peace.
 WAIT_MS = 50.0
+#: Beyond a limit, the p99 of others is at most so many times that in peace.
+OVERLOAD_FACTOR = 2.0
 #: The ceilings of the broker (limits.input_bytes, limits.output_bytes), and what else it needs.
 GROWTH_MIB = 256 + 256 + 128
 #: So much may be left when the attack is over, and so long it may take.
@@ -44,12 +46,15 @@ class HostileVerdict:
     growth_mib: float
     left_mib: float
     health_ms: float = 0.0  # of the console, if there was one; 99 of 100 answers
+    overload: bool = False  # the broker was beyond a limit
 
     @property
     def faults(self) -> list[str]:
         found = []
         if self.worst_ms > self.quiet_ms + WAIT_MS:
             found.append(f"someone waited {self.worst_ms:.0f} ms")
+        if self.overload and self.p99_ms > self.quiet_ms * OVERLOAD_FACTOR:
+            found.append(f"the p99 rose from {self.quiet_ms:.2f} to {self.p99_ms:.2f} ms")
         if self.growth_mib > GROWTH_MIB:
             found.append(f"the broker grew by {self.growth_mib:.0f} MiB")
         if self.left_mib > LEFT_MIB:
@@ -70,6 +75,9 @@ def perform(
     """One attack, or several at the same time."""
     listeners = {ATTACKS[each].listener for each in attacks} - {None}
     settings = {f"listen.{each}": f"{HOST}:0" for each in listeners}
+    limit = ATTACKS[attacks[0]].limit
+    if limit is not None:
+        settings["limits.connections"] = str(limit)
     with yard.server("headwater", settings) as server, Crew() as crew:
         ports = server.ports
         quiet = _watch(crew, ports, QUIET_SECONDS)
@@ -102,6 +110,7 @@ def perform(
             growth_mib=growth / MIB,
             left_mib=(server.memory() - before) / MIB,
             health_ms=percentile(answers, 0.99) / 1e6 if answers else 0.0,
+            overload=limit is not None,
         )
 
 

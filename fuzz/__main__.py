@@ -50,11 +50,11 @@ def main(argv: list[str]) -> int:
     outcomes = []
     for outcome in run_all(plans(given), given.jobs, lambda line: console.print(line, style="dim")):
         outcomes.append(outcome)
+        outcomes.sort(key=lambda each: NAMES.index(each.target))
         tell(console, outcome)
-    outcomes.sort(key=lambda each: NAMES.index(each.target))
+        if given.report is not None:  # each time: all of it takes an hour and more
+            given.report.write_text(report.markdown(outcomes))
     console.print(report.table(outcomes))
-    if given.report is not None:
-        given.report.write_text(report.markdown(outcomes))
     return 1 if any(each.findings for each in outcomes) else 0
 
 

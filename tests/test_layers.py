@@ -96,8 +96,8 @@ RULES: dict[str, set[str] | None] = {
     "client": None,
     "server": None,
     "flight": SMALL
-    | {"arrow_compute", "broker.broker", "broker.delays", "clock", "courtesy", "files"}
-    | {"local_tokens", "log.record", "protocols.base", "sockets", "sqlite", "tls"},
+    | {"arrow_compute", "broker.broker", "broker.delays", "broker.quotas", "clock", "courtesy"}
+    | {"files", "local_tokens", "log.record", "protocols.base", "sockets", "sqlite", "tls"},
     "spark": {"borrowed", "errors", "local_tokens", "units"},
     "pipeline": set(),
     **{

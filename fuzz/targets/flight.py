@@ -28,7 +28,7 @@ from headwater.flight.calls import NAME as CALLS
 from headwater.flight.calls import Call as FlightCall
 from headwater.flight.calls import Calls
 from headwater.flight.entrance import NAME as TOKEN
-from headwater.flight.entrance import Token
+from headwater.flight.entrance import Caller, Token
 from headwater.rights import everything
 
 #: So many inputs later, one goes over gRPC too.
@@ -159,8 +159,9 @@ class FlightTarget(Target):
         """What Flight would send: it takes the rows out of its stream in C++."""
         assert self._stand is not None and self._stand.server.flight is not None
         wanted = requests.parse(requests.Read, request)
-        service = self._stand.server.flight
-        schema, batches = service.read(wanted, everything(), lambda: False)
+        reader = self._stand.server.flight.reader
+        caller = Caller(everything(), "192.0.2.1:5000", lambda: False)
+        schema, batches = reader.read(wanted, caller)
         try:
             for batch in batches:
                 batch.validate(full=True)

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from headwater.broker.broker import Broker
-from headwater.broker.quotas import Bucket, Quotas
+from headwater.broker.quotas import Bucket, Quotas, Share
 from headwater.commands import Subscribe
 from headwater.errors import Code, Refusal
 from headwater.filters import LevelFilter, RegexFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
+from headwater.message import Run
 from headwater.queue_spec import QueueSpec
 from headwater.rights import Principal, Rights, Rule
 from tests.broker.client import Client
@@ -76,6 +77,50 @@ def test_topics_and_bytes_of_a_user_are_known_after_a_restart(tmp_path: Path) ->
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+def test_what_is_stored_in_one_step_is_refused_or_counted_as_a_whole(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = await open_broker(tmp_path, topics_per_user=2, stored_bytes_per_user=2000)
+        account = broker.accounts.of(rights("alice"))
+        assert account is not None
+
+        def share(*topics: str, size: int = 1) -> Share:
+            made = Share(broker.accounts.quotas)
+            for topic in topics:
+                made.add(Run(topic, [b"x" * size], protocol="test"))
+            return made
+
+        for much, limit in ((share("a", "b", "c"), "topics"), (share(*"ab", size=1001), "bytes")):
+            with pytest.raises(Refusal, match=limit):
+                account.check(much)
+        all_of_it = share("a", "a", "b", size=600)
+        account.check(all_of_it)
+        account.published(all_of_it, 3)
+        assert account.stored == 1800
+        account.check(share("b", "a", size=100))
+        with pytest.raises(Refusal, match="topics_per_user"):
+            account.check(share("a", "c"))
+        await close(broker)
+
+    asyncio.run(check())
+
+
+def test_what_the_log_could_not_keep_is_not_stored(tmp_path: Path) -> None:
+    async def check() -> None:
+        broker = await open_broker(tmp_path, stored_bytes_per_user=2000)
+        alice = Client(broker, rights=rights("alice"))
+        alice.publish("a", b"x" * 1500)
+        await settled(alice, 1)
+        account = broker.accounts.of(rights("alice"))
+        assert account is not None
+        account.published(account.share(Run("a", [b"x" * 400], protocol="test")), 2)
+        assert account.stored == 1900
+        broker.rewound(1)
+        assert account.stored == 1500
+        await close(broker)
+
+    asyncio.run(check())
 
 
 def test_connections_of_a_user(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_mistakes(tmp_path: Path, words: list[str], said: str) -> None:
 
 
 def test_commands_are_on_record(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", HEADWATER_AUDIT_EVENTS="changes") as broker:
         output(broker.data, "user", "add", "alice", "--role", "viewer", stdin=PASSWORD)
         output(broker.data, "log", "dump")
         for _ in eventually():

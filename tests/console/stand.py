@@ -22,6 +22,7 @@ MARK = {"X-Headwater": "1"}
 
 def console_of(data: Path, toml: str = ALL_FIVE, **settings: str) -> BrokerProcess:
     settings.setdefault("HEADWATER_LISTEN_CONSOLE", "127.0.0.1:0")
+    settings.setdefault("HEADWATER_AUDIT_EVENTS", "changes")  # it has a page
     return BrokerProcess(data, toml=toml, **settings)
 
 

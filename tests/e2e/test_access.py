@@ -3,11 +3,13 @@
 import asyncio
 import json
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater import local_tokens
 from headwater.client import connect
 from headwater.control import call
 from headwater.errors import HeadwaterError
@@ -15,6 +17,7 @@ from headwater.identity.book import AccessBook
 from headwater.protocols.bpsp import codec as bpsp
 from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import PATIENCE, SECRET, BpspWire, BrokerProcess, eventually
+from tests.flight.client import Client
 
 PASSWORD = "correct horse"
 CLOSED = {
@@ -229,6 +232,43 @@ def test_what_happens_at_the_gate_is_on_record(tmp_path: Path) -> None:
             ("$audit/access", "root"),
         ]
         assert subscribed(alice, "$audit/*") == 403
+
+
+def exports(broker: BrokerProcess) -> list[dict[str, Any]]:
+    with closing(Client(broker.ports["flight"], local_tokens.kept_in(broker.data))) as owner:
+        table = owner.read(start=0, end=owner.act("log")["end"], topics=["$audit/export"])
+    return [json.loads(each) for each in table.column("value").to_pylist()]
+
+
+def test_reading_over_flight_is_on_record(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = closed_broker(data)
+    book = AccessBook(data)
+    book.allow("alice", ["history"], "sensors/*")
+    token = book.add_token("alice")["token"]
+    with broker:
+        wire = broker.bpsp()
+        assert log_in(wire) == 200
+        for _ in range(3):
+            assert wire.publish("sensors/a", b"1") == 200
+        alice = Client(broker.ports["flight"], token)
+        owner = Client(broker.ports["flight"], local_tokens.kept_in(data))
+        with closing(alice), closing(owner):
+            end = alice.act("log")["end"]
+            for _ in range(2):
+                assert len(alice.read(start=0, end=end, pattern="sensors/.*")) == 3
+            owner.read(start=end, end=end)  # nothing is read
+            assert len(owner.read(start=0, end=end, topics=["sensors/a"])) == 3
+        broker.stop()
+        broker.start()
+        first, second, *rest = exports(broker)
+        del first["at"], second["at"]
+        about = {"do": "flight.read", "from": "127.0.0.1"}
+        asked = {"start": 0, "end": end}
+        assert first == about | {"who": "user:alice", "with": asked | {"pattern": "sensors/.*"}}
+        assert second == about | {"who": "owner", "with": asked | {"topics": ["sensors/a"]}}
+        told = [(each["who"], each["reads"], each["messages"]) for each in rest]
+        assert told == [("user:alice", 2, 6), ("owner", 1, 3)]
 
 
 def test_nobody_else_can_read_what_the_broker_keeps(tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 """Limits over real sockets: what is refused, how it is told, and that nothing is dropped."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pyarrow import flight
 
 from headwater.control import call
 from headwater.identity.book import AccessBook
 from headwater.protocols.bpsp import codec as bpsp
 from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import BpspWire, BrokerProcess, eventually
+from tests.flight.client import Client, rows
 
 PASSWORD = "correct horse"
 
@@ -86,3 +89,31 @@ def test_stored_bytes_of_one_user(tmp_path: Path) -> None:
         assert b"limits.stored_bytes_per_user" in text
         assert broker.bpsp().publish("a", bytes(8000)) == 200  # of someone else
         assert refusals(broker, "stored_bytes_per_user") == 1
+
+
+def test_the_limits_of_a_user_hold_over_flight(tmp_path: Path) -> None:
+    book = AccessBook(tmp_path / "data")
+    book.add_user("alice", "client", PASSWORD)
+    token = book.add_token("alice")["token"]
+    limits = {
+        "HEADWATER_LIMITS_STORED_BYTES_PER_USER": "10KiB",
+        "HEADWATER_LIMITS_MESSAGES_PER_SECOND_PER_USER": "100",
+    }
+    with BrokerProcess(tmp_path / "data", **limits) as broker:
+        wire = broker.bpsp()
+        wire.request(bpsp.CONNECT, x_username="alice", x_password=PASSWORD)
+        assert wire.status() == 200
+        assert wire.publish("a", bytes(8000)) == 200
+        with closing(Client(broker.ports["flight"], token)) as client:
+            command = {"do": "append", "producer": "p", "sequence": 1}
+            with pytest.raises(flight.FlightServerError, match=r"limits\.stored_bytes_per_user"):
+                client.put(rows(("a", bytes(8000))), **command)
+            assert client.act("log")["end"] == 1
+            assert refusals(broker, "stored_bytes_per_user") == 1
+            assert client.put(rows(("a", bytes(2000))), **command)["count"] == 1
+            began = time.monotonic()
+            for sequence in range(2, 5):  # 100 at once, and each further 100 take a second
+                client.put(rows(*[("a", b"x")] * 70), do="append", producer="p", sequence=sequence)
+            assert time.monotonic() - began >= 0.3
+        slowed = call(broker.data, "metrics")["loop"]["slowed"]
+        assert next(each for each in slowed if each["reason"] == "rate")["times"] > 0

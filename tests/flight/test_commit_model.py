@@ -13,11 +13,13 @@ from hypothesis.stateful import initialize, precondition, rule
 from headwater.broker.broker import Broker
 from headwater.errors import LogUnavailable
 from headwater.flight import requests
+from headwater.flight.entrance import Caller
 from headwater.flight.service import FlightService, FlightSettings
 from headwater.flight.stages import StagedRows, Stages
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Group, Run
 from headwater.rights import everything
+from headwater.slowing import Slowdowns
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
 from tests.broker.model import BrokerModel, short
@@ -26,6 +28,7 @@ from tests.flight.client import rows
 Rows = list[tuple[str, bytes]]
 
 RIGHTS = everything()
+CALLER = Caller(RIGHTS, "192.0.2.1:5000", lambda: False)
 
 
 class Crash(OSError):
@@ -95,7 +98,9 @@ class CommitModel(BrokerModel):
             data=self.directory,
             settings=FlightSettings(host="127.0.0.1", port=0),
             report=lambda name, state: None,
+            exported=lambda who, about: None,
             traffic=Traffic(),
+            slowdowns=Slowdowns(),
             admit=lambda token, certified, address: RIGHTS,
         )
         self.stages = CrashingStages(self.directory)
@@ -123,7 +128,7 @@ class CommitModel(BrokerModel):
             self.staged += part
             self.parts[str(partition)] = "x"
             request = requests.Stage("q", self.batch, partition, "x")
-            self.wait(asyncio.to_thread(self.flight.stage, request, RIGHTS, iter([rows(*part)])))
+            self.wait(asyncio.to_thread(self.flight.stage, request, CALLER, iter([rows(*part)])))
 
     @precondition(lambda self: self.staged is not None)
     @rule(place=st.sampled_from((*PLACES, "refused", "", "")))

@@ -33,7 +33,7 @@ from headwater.log.embedded import engine as engine_module
 from headwater.log.embedded import notes as notes_module
 from tests.broker.client import Client
 from tests.flight.client import rows
-from torture.disk.opened import RIGHTS, Opened, opened
+from torture.disk.opened import CALLER, Opened, opened
 from torture.disk.shim import Shim
 
 # Here a day has to be short.
@@ -104,7 +104,7 @@ async def _publish_at_last(found: Opened, day: Day, ended: list[str]) -> None:
 async def _append(found: Opened, day: Day) -> None:
     day.batch = (b"b0 ", b"b1 ", b"b2 ")
     values = [("t", key + b"y" * PAYLOAD_BYTES) for key in day.batch]
-    work = partial(found.flight.append, Append("p", 1), RIGHTS, iter([rows(*values)]))
+    work = partial(found.flight.append, Append("p", 1), CALLER, iter([rows(*values)]))
     day.committed = await _try(asyncio.to_thread(work))
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.broker.broker import Broker
+from headwater.flight.entrance import Caller
 from headwater.flight.requests import Append, Commit, Stage
 from headwater.flight.service import FlightService, FlightSettings
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.rights import everything
+from headwater.slowing import Slowdowns
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
 from tests.flight.client import rows
@@ -73,16 +75,17 @@ class Opened:
         flight = self.flight
         producer = batch.query.partition("producer/")[2]
         if producer:
-            flight.append(Append(producer, batch.number), RIGHTS, iter([rows(*batch.values)]))
+            flight.append(Append(producer, batch.number), CALLER, iter([rows(*batch.values)]))
             return
         for partition, part in enumerate(parts_of(batch)):
             stage = Stage(batch.query, batch.number, partition, "x")
-            flight.stage(stage, RIGHTS, iter([rows(*part)]))
+            flight.stage(stage, CALLER, iter([rows(*part)]))
         flight.commit(Commit(batch.query, batch.number, {"0": "x", "1": "x"}), RIGHTS)
 
 
 #: Whoever looks into a broker by hand may do everything.
 RIGHTS = everything()
+CALLER = Caller(RIGHTS, "192.0.2.1:5000", lambda: False)
 
 
 @asynccontextmanager
@@ -119,7 +122,9 @@ async def _opened(data: Path) -> AsyncIterator[Opened]:
             data=data,
             settings=FlightSettings(port=0),
             report=lambda name, state: None,
+            exported=lambda who, about: None,
             traffic=Traffic(),
+            slowdowns=Slowdowns(),
             admit=lambda token, certified, address: RIGHTS,
         )
         await flight.recover()

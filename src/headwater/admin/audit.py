@@ -5,7 +5,7 @@
     $audit/access    changes of users, apps and rules
     $audit/queue     dead letters redriven or deleted, queues changed
     $audit/client    connections that an operator closed
-    $audit/export    messages taken out in bulk
+    $audit/export    messages taken out in bulk: by a command, or over Flight
 
 Each event is a JSON object in the log itself: in order with everything else, as durable as
 everything else, and readable by those whom a rule allows it. Nobody but the broker can publish
@@ -27,6 +27,7 @@ from headwater.control import Handler
 from headwater.errors import LogUnavailable
 from headwater.identity.gatekeeper import GateEvent
 from headwater.message import Run
+from headwater.rights import LOCAL, Principal
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ LOGIN, FAILURE, ACCESS = "login", "failure", "access"
 QUEUE, CLIENT, EXPORT = "queue", "client", "export"
 #: What is not, or must not be, on record.
 _UNTOLD = frozenset(("password", "progress"))
-#: Who may open the control socket, if nobody else was named.
+#: Who may open the control socket, or has the broker's own token, if nobody else was named.
 OWNER = "owner"
 
 
@@ -82,6 +83,11 @@ class AuditTrail:
             return
         event = {"at": time.time_ns() // 1000, "who": who, **about}
         self._add(kind, event)
+
+    def read(self, who: Principal, about: dict[str, Any]) -> None:
+        """Somebody reads the log over Flight."""
+        name = OWNER if who.kind == LOCAL else str(who)
+        self.record(EXPORT, name, **{"do": "flight.read"} | about)
 
     def handlers(self) -> dict[str, Handler]:
         return {"log.exported": self._exported}

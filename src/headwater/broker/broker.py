@@ -279,6 +279,7 @@ class Broker:
             queue.rewind(end)
         self.repeats.rewind(end)
         self.delays.rewound(end)
+        self.accounts.rewound(end)
 
     def queue(self, spec: QueueSpec) -> Queue:
         """The queue of that name, which begins to exist now if it does not yet."""

@@ -195,8 +195,10 @@ class Peer(BrokerPeer):
     def _publish(self, command: Publish) -> None:
         if not self.rights.publish.may(command.run.topic):
             raise self.rights.refusal(PUBLISH, command.run.topic)
-        if self._account is not None:
-            self._account.check(command.run)
+        account, share = self._account, None
+        if account is not None:
+            share = account.share(command.run)
+            account.check(share)
         exclude = None if command.echo else self._subscriber
         keys: list[int] | None = None
         if command.once:
@@ -204,15 +206,16 @@ class Peer(BrokerPeer):
             if not keys:
                 self._repeated(command)
                 return
+            share = None if account is None else account.share(command.run)
         batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
         if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
-        if self._account is not None:
-            self._account.published(command.run, batch.end)
+        if account is not None and share is not None:
+            account.published(share, batch.end)
         if self._pace is not None:
-            self._slow_down(self._pace.spent(command.run))
+            self._slow_down(self._pace.spent(len(command.run.payloads), command.run.size))
         if command.answer:
             self._engine.hurry()
         if self._engine.congested and not self._waiting_for_log:

@@ -8,6 +8,8 @@ Anonymous clients have no account. They are bounded by connection and by address
 
 Stored bytes are counted as they come and forgotten as retention takes them, in buckets of offsets.
 They and the topics are noted within a second, so a restart knows them; a crash may forget a moment.
+
+All of this is used in the event loop, except `Share`.
 """
 
 import struct
@@ -48,6 +50,31 @@ class Quotas:
     messages_per_second_per_user: float | None = None
     bytes_per_second_per_user: float | None = None
 
+    @property
+    def has_rates(self) -> bool:
+        rates = (
+            *(self.messages_per_second, self.messages_per_second_per_user),
+            *(self.bytes_per_second, self.bytes_per_second_per_user),
+        )
+        return any(rate is not None for rate in rates)
+
+
+class Share:
+    """What runs that are stored in one step take of an account. There can be very many of them, so
+    any thread may make this."""
+
+    __slots__ = ("_has_topics", "size", "topics")
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._has_topics = quotas.topics_per_user is not None
+        self.size = 0
+        self.topics: set[bytes] = set()  # none if nobody asks for them
+
+    def add(self, run: Run) -> None:
+        self.size += run.size
+        if self._has_topics:
+            self.topics.add(_hash(run.topic))
+
 
 class Bucket:
     """So much a second. What was taken beyond it is owed, and takes time to be paid."""
@@ -76,13 +103,13 @@ class Pace:
         self._messages = messages
         self._bytes = size
 
-    def spent(self, run: Run) -> float:
-        """How many seconds to wait after publishing a run."""
+    def spent(self, messages: int, size: int) -> float:
+        """How many seconds to wait after publishing so much."""
         now, wait = time.monotonic(), 0.0
         for bucket in self._messages:
-            wait = max(wait, bucket.take(len(run.payloads), now))
+            wait = max(wait, bucket.take(messages, now))
         for bucket in self._bytes:
-            wait = max(wait, bucket.take(run.size, now))
+            wait = max(wait, bucket.take(size, now))
         return wait
 
 
@@ -106,26 +133,37 @@ class Account:
         self._looked_at = -LOOK_SECONDS
         self._end = 0  # of the last message
 
-    def check(self, run: Run) -> None:
+    def share(self, run: Run) -> Share:
+        share = Share(self._quotas)
+        share.add(run)
+        return share
+
+    def check(self, share: Share) -> None:
         """Raise Refusal if it may not store this."""
         most = self._quotas.stored_bytes_per_user
-        if most is not None and self._is_too_much(run.size, most):
+        if most is not None and self._is_too_much(share.size, most):
             raise _refusal(self._who, "stored_bytes_per_user", f"{most} bytes stored")
         most = self._quotas.topics_per_user
-        if most is not None and _hash(run.topic) not in self._topics and len(self._topics) >= most:
+        if most is not None and self._are_too_many(share.topics, most):
             self._forget_topics()
-            if len(self._topics) >= most:
+            if self._are_too_many(share.topics, most):
                 raise _refusal(self._who, "topics_per_user", f"{most} topics")
 
-    def published(self, run: Run, end: int) -> None:
+    def published(self, share: Share, end: int) -> None:
         self._end = end
         if self._quotas.stored_bytes_per_user is not None:
-            self._store(run.size, end, self._quotas.stored_bytes_per_user)
-        if self._quotas.topics_per_user is not None and _hash(run.topic) not in self._topics:
-            self._topics.add(_hash(run.topic))
-            self._engine.notes.save_queue(
-                self._name("topics"), lambda: b"".join(sorted(self._topics))
-            )
+            self._store(share.size, end, self._quotas.stored_bytes_per_user)
+        if not share.topics <= self._topics:
+            self._topics |= share.topics
+            self._engine.notes.save_queue(self._name("topics"), lambda: b"".join(self._topics))
+
+    def rewound(self, end: int) -> None:
+        """What came from `end` on was not stored."""
+        self._end = min(self._end, end)
+        if self._stored and self._stored[-1][0] > end:
+            while self._stored and self._stored[-1][0] > end:
+                self.stored -= self._stored.pop()[1]
+            self._save_stored()
 
     def _is_too_much(self, size: int, most: int) -> bool:
         start = self._engine.start
@@ -133,11 +171,20 @@ class Account:
             self.stored -= self._stored.popleft()[1]
         return self.stored + size > most
 
+    def _are_too_many(self, topics: set[bytes], most: int) -> bool:
+        if len(topics) > max(most, len(self._topics)):  # which of them are new is all the same
+            return True
+        new = len(topics - self._topics)
+        return new > 0 and len(self._topics) + new > most
+
     def _store(self, size: int, end: int, most: int) -> None:
         self.stored += size
         if self._stored and self._stored[-1][1] < most // BUCKETS:
             size += self._stored.pop()[1]
         self._stored.append((end, size))
+        self._save_stored()
+
+    def _save_stored(self) -> None:
         self._engine.notes.save_queue(
             self._name("stored"), lambda: b"".join([_BUCKET.pack(*each) for each in self._stored])
         )
@@ -197,6 +244,10 @@ class Accounts:
             size.append(account.bytes)
         kept = [each for each in messages if each], [each for each in size if each]
         return Pace(*kept) if any(kept) else None
+
+    def rewound(self, end: int) -> None:
+        for account in self._accounts.values():
+            account.rewound(end)
 
     def count(self, error: Refusal) -> None:
         if isinstance(error, OverQuota):

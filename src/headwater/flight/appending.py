@@ -9,20 +9,32 @@ there may be so many.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import wait
+from dataclasses import dataclass
 from typing import Any
 
 from headwater import arrow_compute as pc
 from headwater.broker.broker import Broker
 from headwater.broker.delays import FROM
+from headwater.broker.quotas import Account, OverQuota, Share
 from headwater.courtesy import Courtesy
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.flight.rows import PROTOCOL, memory_of, runs_of
 from headwater.flight.stages import Intent, StagedRows, Stages
 from headwater.message import Group, Run
+from headwater.rights import Rights
 
 READ_BYTES = 4 * 1024 * 1024
 # How often the pages that were read are given back.
 LET_GO_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a batch takes of somebody's account."""
+
+    share: Share
+    rights: Rights | None  # None: of nobody's
+    refusable: bool
 
 
 class BatchAppender:
@@ -40,19 +52,25 @@ class BatchAppender:
         self._count = count
         self._in_use: list[StagedRows] = []
 
-    def append(self, intent: Intent, resumed: bool) -> tuple[int, int]:
+    def append(
+        self, intent: Intent, resumed: bool, rights: Rights | None = None
+    ) -> tuple[int, int]:
         """Append the rows of a batch, without those that are there already. Returns the first
-        offset, and how many there are."""
+        offset, and how many there are. Without rights, they are on nobody's account."""
         begin, stored = self._stored(intent) if resumed else (None, 0)
         rows = self._stages.rows(intent.files)
         self._in_use.append(rows)
         try:
-            runs = self._runs(intent, rows, stored)
-        except Refusal:
-            if not resumed:
+            runs, share = self._runs(intent, rows, stored)
+            # What is visible in part has to become so as a whole.
+            charge = Charge(share, rights, refusable=not stored)
+            first = self._publish(runs, rows, charge) if runs else self._engine.watermark
+        except LogUnavailable:  # some of it may be in the log
+            raise
+        except Refusal as error:
+            if not resumed or isinstance(error, OverQuota):
                 self._stages.forget(intent)
             raise
-        first = self._publish(runs, rows) if runs else self._engine.watermark
         first = first if begin is None else begin
         count = stored + sum(map(len, runs))
         self._stages.finish(intent, first, count)
@@ -90,11 +108,13 @@ class BatchAppender:
                 count += len(found)
         return first, count
 
-    def _runs(self, intent: Intent, rows: StagedRows, skip: int) -> list[Run]:
+    def _runs(self, intent: Intent, rows: StagedRows, skip: int) -> tuple[list[Run], Share]:
         runs: list[Run] = []
+        share = Share(self._broker.accounts.quotas)
         held, courtesy = 0, Courtesy()
         for run in runs_of(rows, intent.publisher, skip):
             runs.append(run)
+            share.add(run)
             held += memory_of(run)
             if held > self._most_bytes:
                 raise Refusal(
@@ -105,18 +125,18 @@ class BatchAppender:
                     "topic",
                 )
             courtesy.show()
-        return runs
+        return runs, share
 
-    def _publish(self, runs: list[Run], rows: StagedRows) -> int:
+    def _publish(self, runs: list[Run], rows: StagedRows, charge: Charge) -> int:
         """Append all runs in one group; returns the first offset when all are durable. What takes
         time with very many runs is done here, and not in the loop."""
         group = self._broker.prepare(runs)
-        durable = asyncio.run_coroutine_threadsafe(self._append_all(group), self._loop)
+        durable = asyncio.run_coroutine_threadsafe(self._append_all(group, charge), self._loop)
         while not wait([durable], LET_GO_SECONDS).done:
             rows.let_go()
         first = durable.result()
         rows.let_go()
-        self._count(group.count, sum(run.size for run in runs))
+        self._count(group.count, charge.share.size)
         return first
 
     def _in_loop(self, work: Any) -> Any:
@@ -124,10 +144,22 @@ class BatchAppender:
 
     # What happens in the loop
 
-    async def _append_all(self, group: Group) -> int:
+    async def _append_all(self, group: Group, charge: Charge) -> int:
+        account = None if charge.rights is None else self._broker.accounts.of(charge.rights)
+        if account is not None and charge.refusable:
+            self._check(account, charge.share)
         batches = self._broker.publish_all(group)
+        if account is not None:
+            account.published(charge.share, batches[-1].end)
         await self._durable(batches[-1].end)
         return batches[0].offset
+
+    def _check(self, account: Account, share: Share) -> None:
+        try:
+            account.check(share)
+        except OverQuota as error:
+            self._broker.accounts.count(error)
+            raise
 
     async def _settled(self) -> None:
         await self._durable(self._engine.end)

@@ -7,6 +7,7 @@ certificates with their names, are good for what rules allow them.
 import hmac
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,6 +25,19 @@ WANTED = (
 
 #: Makes rights of a token, the name in a certificate and an address. Raises Refusal.
 Admit = Callable[[str, str, str], Rights]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who has made a call."""
+
+    rights: Rights
+    address: str  # with its port: a connection has one of its own
+    is_cancelled: Callable[[], bool]
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
 
 
 class Token(flight.ServerMiddleware):  # type: ignore[misc]
@@ -49,11 +63,14 @@ class Entrance:
         self._admit = admit
         self._lock = threading.Lock()
 
-    def rights_of(self, context: Any) -> Rights:
+    def caller_of(self, context: Any) -> Caller:
+        address = unquote(context.peer()).partition(":")[2]
+        return Caller(self._rights_of(context, address), address, context.is_cancelled)
+
+    def _rights_of(self, context: Any, address: str) -> Rights:
         token = context.get_middleware(NAME).text
         if token and hmac.compare_digest(token.encode(errors="replace"), self._owner):
             return self._local
-        address = unquote(context.peer()).partition(":")[2]
         certified = context.peer_identity().decode(errors="replace")
         try:
             with self._lock:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from headwater.broker.quotas import OverQuota
 from headwater.errors import Code, HeadwaterError, Refusal
 
 logger = logging.getLogger(__name__)
@@ -32,9 +33,7 @@ def told(what: str) -> Iterator[None]:
     except flight.FlightError:
         raise
     except HeadwaterError as error:
-        code = error.code if isinstance(error, Refusal) else None
-        kind = _KINDS.get(code, flight.FlightServerError)
-        raise kind(str(error)) from None
+        raise _kind_of(error)(str(error)) from None
     except pa.ArrowCancelled as error:  # the client went in the middle of its rows
         raise flight.FlightCancelledError(_first_line(error)) from None
     except pa.ArrowException as error:  # of what the client sent, as Arrow reads it
@@ -58,6 +57,13 @@ def told(what: str) -> Iterator[None]:
 def told_of_each(what: str, batches: Iterator[Any]) -> Iterator[Any]:
     with told(what):
         yield from batches
+
+
+def _kind_of(error: HeadwaterError) -> Any:
+    # There is no room for this user before retention has made some: no use in trying soon.
+    if not isinstance(error, Refusal) or isinstance(error, OverQuota):
+        return flight.FlightServerError
+    return _KINDS.get(error.code, flight.FlightServerError)
 
 
 def _first_line(error: Exception) -> str:

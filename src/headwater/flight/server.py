@@ -41,28 +41,28 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         call = Call.of(context)
         with told("a read"):
-            rights = self._entrance.rights_of(context)
+            caller = self._entrance.caller_of(context)
             self._service.check_running()
             request = parse(requests.Read, ticket.ticket)
-            schema, batches = self._service.read(request, rights, context.is_cancelled)
+            schema, batches = self._service.reader.read(request, caller)
         return flight.GeneratorStream(schema, told_of_each("a read", call.sent(batches)))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         call = Call.of(context)
         with told("a write"):
-            rights = self._entrance.rights_of(context)
+            caller = self._entrance.caller_of(context)
             self._service.check_running()
             request = requests.parse_put(descriptor.command or b"")
             batches = call.received(reader)
             if isinstance(request, requests.Append):
-                result = self._service.append(request, rights, batches)
+                result = self._service.append(request, caller, batches)
             else:
-                result = self._service.stage(request, rights, batches)
+                result = self._service.stage(request, caller, batches)
             writer.write(pa.py_buffer(json.dumps(result).encode()))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         with told("an action"):
-            rights = self._entrance.rights_of(context)
+            rights = self._entrance.caller_of(context).rights
             self._service.check_running()
             if action.type not in self._actions:
                 raise HeadwaterError(f"there is no action {action.type[:100]}")
@@ -74,7 +74,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_actions(self, context: Any) -> list[Any]:
         with told("a list of actions"):
-            self._entrance.rights_of(context)
+            self._entrance.caller_of(context)
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
 
     # What others ask every Flight server for. Without these, pyarrow answers with a traceback.

@@ -29,28 +29,30 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headwater.actions import ANONYMOUS, HISTORY
+from headwater.actions import ANONYMOUS
 from headwater.broker.broker import Broker
+from headwater.broker.quotas import OverQuota
 from headwater.errors import Code, HeadwaterError, Refusal
 from headwater.flight import requests
-from headwater.flight.appending import READ_BYTES, BatchAppender
+from headwater.flight.appending import BatchAppender
 from headwater.flight.calls import Calls
-from headwater.flight.entrance import Admit, Entrance
+from headwater.flight.entrance import Admit, Caller, Entrance
+from headwater.flight.exports import Exports
+from headwater.flight.pacing import Pacing
 from headwater.flight.patterns import TopicPattern
-from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
+from headwater.flight.reading import RangeReader, allowed
+from headwater.flight.requests import WRITE_SCHEMA
 from headwater.flight.rows import Checker
 from headwater.flight.server import FlightServer, server_tls
 from headwater.flight.stages import Stages, stage_of
 from headwater.local_tokens import ShownToken
-from headwater.rights import LOCAL, Rights
+from headwater.rights import LOCAL, Principal, Rights
+from headwater.slowing import Slowdowns
 from headwater.tls import TlsFiles
 from headwater.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
-# How many rows a batch that is sent should have.
-CHUNK_ROWS = 65_536
-CHUNK_BYTES = 4 * 1024 * 1024
 CLEANING_SECONDS = 600.0
 # So long an address is tried to be taken again for a new certificate.
 RENEWAL_SECONDS = 5.0
@@ -76,7 +78,8 @@ class FlightSettings:
 class FlightService:
     """Made in the event loop's thread; `start` and `stop` are called there.
 
-    `report` takes what a pipeline says of itself; any thread may call it.
+    `report` takes what a pipeline says of itself; any thread may call it. `exported` takes who has
+    read what, in the event loop; `slowdowns` are those of all who write.
     """
 
     def __init__(
@@ -86,13 +89,19 @@ class FlightService:
         data: Path,
         settings: FlightSettings,
         report: Callable[[str, dict[str, Any]], None],
+        exported: Callable[[Principal, dict[str, Any]], None],
         traffic: Traffic,
+        slowdowns: Slowdowns,
         admit: Admit,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._engine = broker.engine
         self._report = report
+        self._exported = exported
+        self._exports = Exports(self._hand_over)
+        self.reader = RangeReader(broker, self._exports, traffic, self.check_running)
+        self._pacing = Pacing(broker.accounts, slowdowns, self._rest)
         self.entrance = Entrance(settings.token, admit)
         self._traffic = traffic
         self._counting = threading.Lock()
@@ -105,7 +114,7 @@ class FlightService:
         self._renewing = threading.Lock()
         self._shown: ShownToken | None = None
         self._retired: FlightServer | None = None  # its end is no failure
-        self._stopping = False
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._tasks: list[asyncio.Task[None]] = []
         # One at a time: each has its rows in memory, and all go through one writer.
@@ -172,7 +181,7 @@ class FlightService:
             server.wait()
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-        if not self._stopping and server is not self._retired:
+        if not self._stopping.is_set() and server is not self._retired:
             self._fail(why)
 
     def _fail(self, why: str) -> None:
@@ -189,7 +198,7 @@ class FlightService:
     def _renew(self) -> None:
         with self._renewing:
             old = self._server
-            if old is None or self._stopping:
+            if old is None or self._stopping.is_set():
                 return
             new_tls, port = server_tls(self._settings.tls), old.port
             self._retired = old
@@ -197,18 +206,19 @@ class FlightService:
             # What cannot be used after all is no reason to serve nobody.
             for tls in (new_tls, self._tls):
                 until = time.monotonic() + RENEWAL_SECONDS
-                while time.monotonic() < until and not self._stopping:
+                while time.monotonic() < until and not self._stopping.is_set():
                     try:
                         self._serve(port, tls)
                         return
                     except (pa.ArrowException, OSError):  # the old one still listens
                         time.sleep(0.01)
-            if not self._stopping:
+            if not self._stopping.is_set():
                 self._fail("it could not listen again with a new certificate")
 
     def refuse(self) -> None:
         """Take no more requests, and end the streams that run."""
-        self._stopping = True
+        self._stopping.set()
+        self._exports.end()
 
     async def stop(self, seconds: float) -> bool:
         """Returns whether it has ended in that time: a reader that does not read holds it up."""
@@ -252,59 +262,24 @@ class FlightService:
             try:
                 await asyncio.to_thread(self.calls.hang_up_on_the_idle)
                 await asyncio.to_thread(self._appender.close_unused)
+                self._exports.look(time.monotonic())
             except Exception:
                 logger.exception("what calls have left could not be ended")
 
     # What the server's threads call
 
-    def read(
-        self, request: requests.Read, rights: Rights, is_cancelled: Callable[[], bool]
-    ) -> tuple[Any, Iterator[Any]]:
-        """The schema, and record batches of that schema, of topics whose history may be read."""
-        for topic in request.topics or ():
-            if not rights.history.may(topic):
-                raise rights.refusal(HISTORY, topic)
-        self._check_kept(request.start, request.end)
-        if request.end > self._engine.watermark:
-            raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
-        names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
-        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
-        return schema, self._counted(_chunks(self._flat(request, rights, schema, is_cancelled)))
-
-    def _counted(self, chunks: Iterator[Any]) -> Iterator[Any]:
-        for chunk in chunks:
-            self.check_running()
-            with self._counting:
-                self._traffic.messages_out += len(chunk)
-                self._traffic.bytes_out += chunk.nbytes
-            yield chunk
-
     def check_running(self) -> None:
-        if self._stopping:
+        if self._stopping.is_set():
             raise Refusal(Code.UNAVAILABLE, "the broker is shutting down")
 
-    def _check_kept(self, start: int, end: int) -> None:
-        kept = self._engine.start
-        if start < min(kept, end):
-            raise HeadwaterError(
-                f"the offsets {start} to {min(kept, end) - 1} are no longer in the log, which "
-                f"begins at {kept}"
-            )
+    def _rest(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+        self.check_running()
 
-    def _flat(
-        self, request: requests.Read, rights: Rights, schema: Any, is_cancelled: Callable[[], bool]
-    ) -> Iterator[Any]:
-        at, wanted = request.start, _allowed(request.wanted(), rights)
-        while at < request.end and not is_cancelled():
-            self.check_running()  # it may be long until there is anything to send
-            batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
-            # Retention does not wait for readers, and what it takes meanwhile is passed over.
-            self._check_kept(at, request.end)
-            at = following
-            for batch in batches:
-                yield pa.RecordBatch.from_arrays(
-                    [batch.column(name) for name in schema.names], schema=schema
-                )
+    def _hand_over(self, who: Principal, read: dict[str, Any]) -> None:
+        """Any thread has something for the audit trail."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._exported, who, read)
 
     def log(self, request: requests.Nothing, rights: Rights) -> dict[str, Any]:
         engine = self._engine
@@ -315,7 +290,7 @@ class FlightService:
 
     def topics(self, request: requests.ListTopics, rights: Rights) -> dict[str, Any]:
         pattern = TopicPattern(request.pattern).matches if request.pattern else None
-        matches = _allowed(pattern, rights)
+        matches = allowed(pattern, rights)
         limit = min(request.limit, requests.MOST_LISTED)
         with self._listing:
             self.check_running()
@@ -343,18 +318,23 @@ class FlightService:
         return {"ranges": ranges}
 
     def stage(
-        self, request: requests.Stage, rights: Rights, batches: Iterator[Any]
+        self, request: requests.Stage, caller: Caller, batches: Iterator[Any]
     ) -> dict[str, Any]:
-        checked = self._checked(batches, rights)
-        rows, size = self._stages.write(_owned(request, rights), checked, WRITE_SCHEMA)
+        paced = self._pacing.paced(self._checked(batches, caller.rights), caller)
+        rows, size = self._stages.write(_owned(request, caller.rights), paced, WRITE_SCHEMA)
         return {"rows": rows, "bytes": size}
 
     def append(
-        self, request: requests.Append, rights: Rights, batches: Iterator[Any]
+        self, request: requests.Append, caller: Caller, batches: Iterator[Any]
     ) -> dict[str, Any]:
         stage, commit = stage_of(request)
-        self.stage(stage, rights, batches)
-        return self.commit(commit, rights)
+        self.stage(stage, caller, batches)
+        try:
+            return self.commit(commit, caller.rights)
+        except OverQuota:  # rows that nobody commits should not take room either
+            owned = _owned(commit, caller.rights)
+            self._stages.drop(owned.query, owned.batch)
+            raise
 
     def commit(self, request: requests.Commit, rights: Rights) -> dict[str, Any]:
         request = _owned(request, rights)
@@ -370,7 +350,7 @@ class FlightService:
                     "repeated": True,
                 }
             intent, resumed = self._stages.begin(request, self._engine.watermark)
-            first, count = self._appender.append(intent, resumed)
+            first, count = self._appender.append(intent, resumed, rights)
             return {"first": first, "count": count, "repeated": False}
 
     def abort(self, request: requests.Abort, rights: Rights) -> dict[str, Any]:
@@ -406,14 +386,6 @@ class FlightService:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def _allowed(wanted: Callable[[str], bool] | None, rights: Rights) -> Callable[[str], bool] | None:
-    """Of the wanted topics, those whose history may be read. None: all there are."""
-    may_read = rights.history.may
-    if rights.principal.kind == LOCAL:
-        return wanted
-    return may_read if wanted is None else lambda topic: wanted(topic) and may_read(topic)
-
-
 Q = TypeVar("Q", requests.Stage, requests.Commit, requests.Abort, requests.CommittedBatch)
 
 
@@ -422,22 +394,3 @@ def _owned(request: Q, rights: Rights) -> Q:
     if rights.principal.kind in (LOCAL, ANONYMOUS):
         return request
     return replace(request, query=f"{rights.principal}/{request.query}")
-
-
-def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
-    """Small batches put together: each one that is sent costs the same, however small it is."""
-    waiting: list[Any] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += len(batch)
-        size += batch.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -136,7 +136,7 @@ class Server:
         connections = Connections(bounds, broker.join, services, gate)
         engine.attach(connections.turn)
         reports = PipelineReports()
-        flight = _flight(config, broker, connections, gate, reports)
+        flight = _flight(config, broker, connections, gate, reports, audit)
         counters = [counter for each in services.values() for counter in each.counters()]
         declare = partial(_declare_queues_of, broker, services)
         apps = AppHandlers(Apps(config.data / APPS_FILE), known, declare, gate.forget_app)
@@ -282,6 +282,7 @@ def _flight(
     connections: Connections,
     gate: Gatekeeper,
     reports: PipelineReports,
+    audit: AuditTrail,
 ) -> FlightService | None:
     settings = wiring.flight_settings(config)
     if settings is None:
@@ -291,7 +292,9 @@ def _flight(
         data=config.data,
         settings=settings,
         report=reports.report,
+        exported=audit.read,
         traffic=connections.traffic.setdefault("flight", Traffic()),
+        slowdowns=connections.slowdowns,
         admit=TokenGate(gate, anonymous=doors.is_anonymous(config, "flight")).admit,
     )
 

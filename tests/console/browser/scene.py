@@ -83,9 +83,8 @@ class Scene:
     """The broker, its console's address, and one client for each protocol."""
 
     def __init__(self, data: Path, **settings: str) -> None:
-        self.broker = BrokerProcess(
-            data, toml=SETTINGS, HEADWATER_LISTEN_CONSOLE=f"{HOST}:0", **settings
-        )
+        settings |= {"HEADWATER_LISTEN_CONSOLE": f"{HOST}:0", "HEADWATER_AUDIT_EVENTS": "changes"}
+        self.broker = BrokerProcess(data, toml=SETTINGS, **settings)
 
     def __enter__(self) -> Self:
         self.broker.start()

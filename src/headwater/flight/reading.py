@@ -1,0 +1,112 @@
+"""What Flight reads for its clients: a range of the log, in batches that are worth sending."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.actions import HISTORY
+from headwater.broker.broker import Broker
+from headwater.errors import HeadwaterError
+from headwater.flight.appending import READ_BYTES
+from headwater.flight.entrance import Caller
+from headwater.flight.exports import Exports
+from headwater.flight.requests import READ_SCHEMA, Read
+from headwater.rights import LOCAL, Rights
+from headwater.traffic import Traffic
+
+# How many rows a batch that is sent should have.
+CHUNK_ROWS = 65_536
+CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class RangeReader:
+    """Used by the threads of Flight. `check_running` raises Refusal when the broker stops."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        exports: Exports,
+        traffic: Traffic,
+        check_running: Callable[[], None],
+    ) -> None:
+        self._engine = broker.engine
+        self._exports = exports
+        self._traffic = traffic
+        self._counting = threading.Lock()
+        self._check_running = check_running
+
+    def read(self, request: Read, caller: Caller) -> tuple[Any, Iterator[Any]]:
+        """The schema, and record batches of that schema, of topics whose history may be read."""
+        rights = caller.rights
+        for topic in request.topics or ():
+            if not rights.history.may(topic):
+                raise rights.refusal(HISTORY, topic)
+        self._check_kept(request.start, request.end)
+        if request.end > self._engine.watermark:
+            raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
+        names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
+        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
+        batches = self._flat(request, caller, schema)
+        self._exports.begin(caller, request, time.monotonic())
+        return schema, self._counted(_chunks(batches), request, caller)
+
+    def _counted(self, chunks: Iterator[Any], request: Read, caller: Caller) -> Iterator[Any]:
+        for chunk in chunks:
+            self._check_running()
+            rows, size = len(chunk), chunk.nbytes
+            with self._counting:
+                self._traffic.messages_out += rows
+                self._traffic.bytes_out += size
+            self._exports.sent(caller, request, rows, size, time.monotonic())
+            yield chunk
+
+    def _check_kept(self, start: int, end: int) -> None:
+        kept = self._engine.start
+        if start < min(kept, end):
+            raise HeadwaterError(
+                f"the offsets {start} to {min(kept, end) - 1} are no longer in the log, which "
+                f"begins at {kept}"
+            )
+
+    def _flat(self, request: Read, caller: Caller, schema: Any) -> Iterator[Any]:
+        at, wanted = request.start, allowed(request.wanted(), caller.rights)
+        while at < request.end and not caller.is_cancelled():
+            self._check_running()  # it may be long until there is anything to send
+            batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            # Retention does not wait for readers, and what it takes meanwhile is passed over.
+            self._check_kept(at, request.end)
+            at = following
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays(
+                    [batch.column(name) for name in schema.names], schema=schema
+                )
+
+
+def allowed(wanted: Callable[[str], bool] | None, rights: Rights) -> Callable[[str], bool] | None:
+    """Of the wanted topics, those whose history may be read. None: all there are."""
+    may_read = rights.history.may
+    if rights.principal.kind == LOCAL:
+        return wanted
+    return may_read if wanted is None else lambda topic: wanted(topic) and may_read(topic)
+
+
+def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
+    """Small batches put together: each one that is sent costs the same, however small it is."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -196,7 +196,7 @@ class Peer(BrokerPeer):
         if not self.rights.publish.may(command.run.topic):
             raise self.rights.refusal(PUBLISH, command.run.topic)
         account, share = self._account, None
-        if account is not None:
+        if account is not None and account.is_limited:
             share = account.share(command.run)
             account.check(share)
         exclude = None if command.echo else self._subscriber
@@ -206,7 +206,8 @@ class Peer(BrokerPeer):
             if not keys:
                 self._repeated(command)
                 return
-            share = None if account is None else account.share(command.run)
+            if account is not None and share is not None:
+                share = account.share(command.run)
         batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
         if keys is not None:

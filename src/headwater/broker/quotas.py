@@ -121,6 +121,8 @@ class Account:
         self._quotas = quotas
         self._engine = engine
         self.connections = 0
+        #: What is stored counts.
+        self.is_limited = (quotas.stored_bytes_per_user, quotas.topics_per_user) != (None, None)
         now = time.monotonic()
         self.messages = _bucket(quotas.messages_per_second_per_user, now)
         self.bytes = _bucket(quotas.bytes_per_second_per_user, now)

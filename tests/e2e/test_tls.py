@@ -90,8 +90,10 @@ def test_handshakes_count_and_have_to_end(loop: str, authority: Authority, tmp_p
                 halves.append(half)
             until_closed(halves[-1])  # there were too many already
             assert before + LIMIT <= sockets_of(broker) <= before + LIMIT + BEYOND
+            assert broker.refusals("connections") >= 100
             for half in halves:
                 until_closed(half)
+            assert broker.refusals("handshake_seconds") >= LIMIT
             for _ in eventually():
                 if sockets_of(broker) <= before:
                     break

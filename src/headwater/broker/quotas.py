@@ -12,7 +12,7 @@ They and the topics are noted within a second, so a restart knows them; a crash 
 
 import struct
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -154,14 +154,12 @@ class Account:
 
 
 class Accounts:
-    """Of all users, and how often what was refused."""
+    """Of all users."""
 
     def __init__(self, quotas: Quotas, engine: Engine) -> None:
         self.quotas = quotas
         self._engine = engine
         self._accounts: dict[tuple[str, str], Account] = {}
-        #: By the name of the limit.
-        self.refused: Counter[str] = Counter()
 
     def of(self, rights: Rights) -> Account | None:
         """None: whoever has these rights has no account."""
@@ -198,17 +196,12 @@ class Accounts:
         kept = [each for each in messages if each], [each for each in size if each]
         return Pace(*kept) if any(kept) else None
 
-    def count(self, error: Refusal) -> None:
-        if isinstance(error, OverQuota):
-            self.refused[error.limit] += 1
-
 
 class OverQuota(Refusal):
     """A limit of the configuration, by its name in the table `limits`."""
 
     def __init__(self, code: Code, limit: str, sentence: str) -> None:
-        super().__init__(code, f"{sentence} (limits.{limit})")
-        self.limit = limit
+        super().__init__(code, f"{sentence} (limits.{limit})", limit=limit)
 
 
 def _refusal(who: Principal, limit: str, what: str) -> OverQuota:

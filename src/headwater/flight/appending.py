@@ -103,6 +103,7 @@ class BatchAppender:
                     "bytes of memory to become visible in one step (flight.commit_bytes), because "
                     "its topic or headers change often; commit smaller batches, or sort them by "
                     "topic",
+                    limit="flight.commit_bytes",
                 )
             courtesy.show()
         return runs

@@ -161,12 +161,14 @@ class Stages:
                 Code.TOO_LARGE,
                 f"these rows have more than {most} bytes (flight.staged_bytes); write them in "
                 "smaller batches",
+                limit="flight.staged_bytes",
             )
         if _bytes_below(self._directory) > most:
             raise Refusal(
                 Code.UNAVAILABLE,
                 f"rows that are not committed yet have {most} bytes already "
                 "(flight.staged_bytes); try again when some of them are",
+                limit="flight.staged_bytes",
             )
 
     def rows(self, files: tuple[Path, ...]) -> "StagedRows":

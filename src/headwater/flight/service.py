@@ -36,6 +36,7 @@ from headwater.flight import requests
 from headwater.flight.appending import READ_BYTES, BatchAppender
 from headwater.flight.calls import Calls
 from headwater.flight.entrance import Admit, Entrance
+from headwater.flight.kept import KeptBatches
 from headwater.flight.patterns import TopicPattern
 from headwater.flight.requests import READ_SCHEMA, WRITE_SCHEMA
 from headwater.flight.rows import Checker
@@ -96,7 +97,8 @@ class FlightService:
         self.entrance = Entrance(settings.token, admit)
         self._traffic = traffic
         self._counting = threading.Lock()
-        self._stages = Stages(data, settings.staged_bytes)
+        self._kept = KeptBatches(broker)
+        self._stages = Stages(data, settings.staged_bytes, self._kept.begun)
         self._settings = settings
         self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
         self.calls = Calls(settings.calls, settings.idle_seconds)
@@ -115,7 +117,7 @@ class FlightService:
 
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
-        await asyncio.to_thread(self._stages.check)
+        await self._kept.check(self._stages)
         for intent in await asyncio.to_thread(self._stages.intents):
             logger.warning(
                 "finishing batch %d of query %s, which a crash interrupted",

@@ -3,6 +3,7 @@
     HeadwaterError              has a code and a sentence for a person
      ├─ ConfigError             the configuration: file, line, sentence
      ├─ Refusal                 a request was understood and declined; the connection lives on
+     │   ├─ TooLate             a client took longer than it may
      │   └─ LogUnavailable      the log cannot take messages now (disk full, I/O error)
      ├─ ProtocolViolation       the peer broke its protocol; the connection ends
      ├─ Disconnected            a client lost its connection, or could not get one
@@ -41,15 +42,26 @@ class ConfigError(HeadwaterError):
 
 #: How often a request was declined or a protocol broken in this process, by the reason.
 DECLINED: Counter[Code] = Counter()
+#: How often somebody was over a limit of the configuration, by its name. Those of the table
+#: `limits` are called without it: "message_bytes", but "flight.calls".
+OVER_LIMITS: Counter[str] = Counter()
 
 
 class Refusal(HeadwaterError):
     """A request was understood and declined. The connection stays open."""
 
-    def __init__(self, code: Code, sentence: str) -> None:
+    def __init__(self, code: Code, sentence: str, *, limit: str = "") -> None:
+        """`limit`: the one that was asked for more than it allows, if any (OVER_LIMITS)."""
         super().__init__(sentence)
         self.code = code
-        DECLINED[code] += 1
+        _count(code, limit)
+
+
+class TooLate(Refusal):
+    """Somebody took longer than a limit allows."""
+
+    def __init__(self, sentence: str, limit: str) -> None:
+        super().__init__(Code.UNAVAILABLE, sentence, limit=limit)
 
 
 class LogUnavailable(Refusal):
@@ -62,10 +74,10 @@ class LogUnavailable(Refusal):
 class ProtocolViolation(HeadwaterError):
     """The peer sent something its protocol does not allow. The connection ends."""
 
-    def __init__(self, code: Code, sentence: str) -> None:
+    def __init__(self, code: Code, sentence: str, *, limit: str = "") -> None:
         super().__init__(sentence)
         self.code = code
-        DECLINED[code] += 1
+        _count(code, limit)
 
 
 class Disconnected(HeadwaterError):
@@ -90,3 +102,9 @@ class LogDamaged(LogError):
 
 class LogLocked(LogError):
     """Another process has this log open for writing."""
+
+
+def _count(code: Code, limit: str) -> None:
+    DECLINED[code] += 1
+    if limit:
+        OVER_LIMITS[limit] += 1

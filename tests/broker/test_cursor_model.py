@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from headwater.broker import broker as broker_module
-from headwater.broker import cursor as cursor_module
+from headwater.broker import late
 from headwater.broker.broker import Broker
 from headwater.commands import Confirm, Publish, Subscribe, Subscription
 from headwater.filters import LevelFilter
@@ -31,7 +31,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "ONE_TURN", 0)
     monkeypatch.setattr(broker_module, "PUSHED_UNTIMED", 1)
     monkeypatch.setattr(broker_module, "PUSH_SECONDS", -1.0)
-    monkeypatch.setattr(cursor_module, "MOST_LATE", 3)
+    monkeypatch.setattr(late, "MOST_LATE", 3)
 
 
 class Slow(Client):

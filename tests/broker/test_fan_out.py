@@ -8,7 +8,7 @@ import pytest
 
 from headwater.broker import broker as broker_module
 from headwater.broker.broker import PUSHED_UNTIMED, Broker
-from headwater.broker.cursor import MOST_LATE
+from headwater.broker.late import MOST_LATE
 from headwater.commands import Publish, Subscribe, Subscription, Unsubscribe
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings

@@ -103,6 +103,8 @@ def test_who_is_working_is_not_dropped_for_others(tmp_path: Path) -> None:
         with client_of(broker) as client:
             metrics = client.get("/metrics").text
             assert "headwater_console_connections_turned_away_total 1.0" in metrics
+            name = 'headwater_limit_refusals_total{limit="console.connections"}'
+            assert f"{name} 1.0" in metrics
 
 
 @pytest.mark.parametrize("data", [HALF, b""], ids=["half", "silent"])

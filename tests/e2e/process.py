@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headwater.broker.queues import ledger
+from headwater.control import call
 from headwater.protocols.bpsp import codec as bpsp
 from headwater.protocols.psmb import codec as psmb
 from headwater.registry import REGISTRY
@@ -183,6 +184,11 @@ class BrokerProcess:
 
     def _limits(self) -> list[str]:
         return [] if self.files is None else ["prlimit", f"--nofile={self.files}:{self.files}"]
+
+    def refusals(self, limit: str) -> int:
+        """How often somebody was over a limit, as its metric tells."""
+        found: int = call(self.data, "metrics")["access"]["limits"][limit]
+        return found
 
     def position(self, subscriber: str) -> int | None:
         """How far a durable subscriber is, as it would be found after a crash."""

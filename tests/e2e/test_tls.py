@@ -13,8 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headwater.identity.book import AccessBook
 from headwater.identity.users import FILE as USERS_FILE
 from headwater.identity.users import Users
+from headwater.protocols.bmtp import wire as bmtp
+from headwater.protocols.bmtp.codec import BmtpClientSession
 from headwater.protocols.psmb import codec as psmb
 from tests.e2e.process import ALL_FIVE, PATIENCE, BrokerProcess, eventually
 from tests.tls.certificates import Authority, Signed
@@ -90,8 +93,10 @@ def test_handshakes_count_and_have_to_end(loop: str, authority: Authority, tmp_p
                 halves.append(half)
             until_closed(halves[-1])  # there were too many already
             assert before + LIMIT <= sockets_of(broker) <= before + LIMIT + BEYOND
+            assert broker.refusals("connections") >= 100
             for half in halves:
                 until_closed(half)
+            assert broker.refusals("handshake_seconds") >= LIMIT
             for _ in eventually():
                 if sockets_of(broker) <= before:
                     break
@@ -182,6 +187,55 @@ def test_a_listener_has_its_own_certificate_and_asks_for_those_of_clients(
             wire.recv(1)
         with secured(broker.ports["psmb"], known) as wire:
             greet(wire)
+
+
+def test_a_certificate_is_how_a_bmtp_client_logs_in(authority: Authority, tmp_path: Path) -> None:
+    """Its name is the user whom rules are for. BMTP has no words for who a client is."""
+    data, signed_by = tmp_path / "data", {"HEADWATER_TLS_CLIENT_CA": str(authority.certificate)}
+    book = AccessBook(data)
+    for name in ("ann", "bob"):
+        book.add_user(name, "devices")
+    book.allow("ann", ["publish"], "bmtp/1")
+    closed = {f"HEADWATER_LISTENER_{name}_ANONYMOUS": "false" for name in ("BMTP", "ANY")}
+    listen = {"HEADWATER_LISTEN_BMTP": SECURE, "HEADWATER_LISTEN_ANY": SECURE}
+    with secure_broker(data, authority.server(), **signed_by, **closed, **listen) as broker:
+        ann, bob = (authority.context(authority.client(name)) for name in ("ann", "bob"))
+        for port in (broker.ports["bmtp"], broker.ports["any"]):
+            assert bmtp_statuses(port, ann, 1, 2) == [bmtp.DONE, bmtp.NOT_PERMITTED]
+            assert bmtp_statuses(port, bob, 1) == [bmtp.NOT_PERMITTED]
+        # The listener of BMTP alone tells a client without a certificate in TLS; one for any
+        # protocol takes it in, and BMTP tells it: CONNACK 2.
+        refused = pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED")
+        with secured(broker.ports["bmtp"], authority.context()) as wire, refused:
+            wire.recv(1)
+        with secured(broker.ports["any"], authority.context()) as wire:
+            wire.sendall(bmtp.HELLO)
+            assert until_closed(wire) == bmtp.connack(bmtp.UNAVAILABLE)
+        # Who is no user is refused in the same words, whoever has signed the certificate.
+        stranger = authority.context(authority.client("eve"))
+        with secured(broker.ports["bmtp"], stranger) as wire:
+            wire.sendall(bmtp.HELLO)
+            assert until_closed(wire) == bmtp.connack(bmtp.UNAVAILABLE)
+
+
+def bmtp_statuses(port: int, context: ssl.SSLContext, *channels: int) -> list[int]:
+    """How a message to each of the channels is answered."""
+    statuses = []
+    with secured(port, context) as wire:
+        wire.sendall(bmtp.HELLO)
+        assert exactly(wire, 1) == bmtp.connack(bmtp.DONE)
+        session = BmtpClientSession()
+        for channel in channels:
+            wire.sendall(session.publish(session.bodies(str(channel), [b"x"]), qos=1))
+            statuses.append(exactly(wire, 2)[0] & 0x0F)
+    return statuses
+
+
+def exactly(wire: ssl.SSLSocket, count: int) -> bytes:
+    received = b""
+    while len(received) < count and (data := wire.recv(count - len(received))):
+        received += data
+    return received
 
 
 def test_a_certificate_that_expires_soon_is_told(authority: Authority, tmp_path: Path) -> None:

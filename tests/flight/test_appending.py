@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.broker.quotas import OverQuota
-from headwater.errors import Refusal
+from headwater.errors import OVER_LIMITS, Refusal
 from headwater.flight import requests
 from headwater.flight.requests import HEADERS, WRITE_SCHEMA
 from headwater.flight.rows import runs_of
@@ -37,6 +37,7 @@ def staged(data: Path) -> list[Path]:
 def test_a_batch_without_room_is_refused_as_a_whole(tmp_path: Path) -> None:
     async def check() -> None:
         async with standing(tmp_path, stored_bytes_per_user=2000) as stand:
+            before = OVER_LIMITS["stored_bytes_per_user"]
             await stand.append(ALICE, 1, batch("a", "b", size=500))
             client = Client(stand.broker, rights=rights_of("alice"))
             client.publish("a", b"x" * 500)  # it is the same account
@@ -46,7 +47,7 @@ def test_a_batch_without_room_is_refused_as_a_whole(tmp_path: Path) -> None:
                 await stand.append(ALICE, 2, batch("a", "b", size=500))
             assert stand.broker.engine.end == 3
             assert not staged(tmp_path)
-            assert stand.broker.accounts.refused == {"stored_bytes_per_user": 1}
+            assert OVER_LIMITS["stored_bytes_per_user"] == before + 1
             # What there is room for is taken, also under the number of what was refused.
             assert not (await stand.append(ALICE, 2, batch("a", size=500)))["repeated"]
             assert stored(stand) == 2000
@@ -59,13 +60,14 @@ def test_a_batch_without_room_is_refused_as_a_whole(tmp_path: Path) -> None:
 def test_all_topics_of_a_batch_are_counted_at_once(tmp_path: Path) -> None:
     async def check() -> None:
         async with standing(tmp_path, topics_per_user=3) as stand:
+            before = OVER_LIMITS["topics_per_user"]
             await stand.append(ALICE, 1, batch("a", "b"))
             with pytest.raises(OverQuota, match="may have 3 topics"):
                 await stand.append(ALICE, 2, batch("b", "c", "d"))
             await stand.append(ALICE, 2, batch("b", "c", "a"))
             client = Client(stand.broker, rights=rights_of("alice"))
             client.publish("d", b"x")
-            assert stand.broker.accounts.refused == {"topics_per_user": 2}
+            assert OVER_LIMITS["topics_per_user"] == before + 2
 
     asyncio.run(check())
 

@@ -201,9 +201,10 @@ def test_a_record_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
         "HEADWATER_FLIGHT_RECORD_BATCH_BYTES": "1MiB",
         "HEADWATER_LIMITS_MESSAGE_BYTES": "100KiB",
     }
-    with serving(tmp_path, **limits) as (_, client):
+    with serving(tmp_path, **limits) as (broker, client):
         with pytest.raises(flight.FlightServerError, match=r"flight\.record_batch_bytes"):
             client.put(small_batch("a", count=1200), do="append", producer="p", sequence=0)
+        assert broker.refusals("flight.record_batch_bytes") == 1
         client.put(small_batch("a", count=900), do="append", producer="p", sequence=0)
 
 
@@ -232,7 +233,7 @@ def test_views_and_dictionaries_are_fine_otherwise(client: Client) -> None:
 
 
 def test_what_is_staged_has_a_limit(tmp_path: Path) -> None:
-    with serving(tmp_path, HEADWATER_FLIGHT_STAGED_BYTES="2MiB") as (_, client):
+    with serving(tmp_path, HEADWATER_FLIGHT_STAGED_BYTES="2MiB") as (broker, client):
 
         def stage(count: int, partition: int) -> None:
             batch = small_batch("a", count=count)
@@ -243,6 +244,7 @@ def test_what_is_staged_has_a_limit(tmp_path: Path) -> None:
         stage(1500, 1)
         with pytest.raises(flight.FlightUnavailableError, match=r"flight\.staged_bytes"):
             stage(1500, 2)
+        assert broker.refusals("flight.staged_bytes") == 2
         client.act("commit", query="q", batch=1, parts={"1": ""})
         client.put(small_batch("a", count=1500), do="stage", query="q", batch=2, partition=0)
 
@@ -257,6 +259,7 @@ def test_a_commit_that_takes_too_much_memory_is_refused_and_can_be_made_smaller(
         with pytest.raises(flight.FlightServerError, match=r"flight\.commit_bytes"):
             client.put(changing, do="append", producer="p", sequence=1)
         assert client.act("log")["end"] == 0
+        assert broker.refusals("flight.commit_bytes") == 1
         client.close()
         broker.stop()
         broker.start()  # nothing was left half done
@@ -344,7 +347,7 @@ def test_calls_beyond_the_limit_are_told_to_try_again(tmp_path: Path) -> None:
             with pytest.raises(flight.FlightUnavailableError, match=r"flight\.calls"):
                 client.read(start=0, end=1)
             assert client.act("log")["end"] == end  # small requests have room of their own
-        assert counted(broker, "flight_calls_refused") == 1
+        assert counted(broker, "flight_calls_refused") == 1 == broker.refusals("flight.calls")
         address = f"127.0.0.1:{broker.ports['flight']}"
         patient = FlightClient((address,), interval=0.1, retries=600)
         leaving = threading.Timer(1.0, lambda: [reader.cancel() for _, reader in stalled])

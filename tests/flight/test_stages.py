@@ -104,13 +104,28 @@ def test_a_damaged_database_is_named(tmp_path: Path) -> None:
         stages.check()
 
 
-def test_an_empty_database_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("used", [False, True])
+def test_a_database_that_is_gone_or_empty_is_told_if_it_was_used(
+    tmp_path: Path, used: bool
+) -> None:
     stages = Stages(tmp_path)
-    stages.check()
-    assert not caplog.messages  # nobody has used it yet
+    assert ("missing or empty" in (stages.lost(used) or "")) is used
+    assert not stages.check()
+    assert stages.lost(used) is None
     (tmp_path / "flight.db").write_bytes(b"")
-    stages.check()
-    assert any("flight.db is empty" in each for each in caplog.messages)
+    said = "flight.db is missing or empty" if used else "flight.db is empty: if batches were"
+    assert (stages.lost(used) or "").startswith(said)
+
+
+def test_a_database_with_batches_is_used(tmp_path: Path) -> None:
+    begun: list[bool] = []
+    stages = Stages(tmp_path, begun=lambda: begun.append(True))
+    stage(stages, 1, b"0")
+    assert not stages.check()
+    intent, _ = stages.begin(Commit("q", 1, {"0": "x"}), 0)
+    assert begun and stages.check()
+    stages.finish(intent, 0, 1)
+    assert stages.check()
 
 
 def test_an_intent_is_in_the_database_before_rows_are_appended(tmp_path: Path) -> None:

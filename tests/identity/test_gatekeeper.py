@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from headwater.commands import Password
-from headwater.errors import Refusal
+from headwater.errors import Code, Refusal
 from headwater.identity import gatekeeper
 from headwater.identity.book import AccessBook
 from headwater.identity.gatekeeper import Gatekeeper
 from headwater.identity.users import User, is_password_of
 from headwater.rights import Rights
+from tests.e2e.process import PATIENCE
 
 
 def test_equal_passwords_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +46,52 @@ def test_equal_passwords_are_hashed_once(tmp_path: Path, monkeypatch: pytest.Mon
         gate.refresh()
         (refused,) = await log_in("the right one", 1)
         assert isinstance(refused, Refusal)
+        gate.stop()
+
+    asyncio.run(check())
+
+
+class NoThread:
+    """An executor of a system that is out of threads."""
+
+    def submit(self, *_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_password_that_cannot_be_hashed_lets_nobody_in_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(user: User | None, password: str) -> bool:
+        raise MemoryError("scrypt")
+
+    book = AccessBook(tmp_path)
+    book.add_user("ann", "client", "the right one")
+
+    async def check() -> None:
+        gate = Gatekeeper(book.users, book.rules, {})
+        found: asyncio.Queue[Rights | Refusal] = asyncio.Queue()
+
+        async def log_in(times: int) -> list[Rights | Refusal]:
+            for _ in range(times):
+                gate.admit(Password("ann", "the right one"), "192.0.2.1:5000", found.put_nowait)
+            return [await asyncio.wait_for(found.get(), PATIENCE) for _ in range(times)]
+
+        async def all_are_refused() -> None:
+            for refused in await log_in(10):
+                assert isinstance(refused, Refusal) and refused.code is Code.UNAVAILABLE
+                assert str(refused) == "the password cannot be checked now"
+
+        with monkeypatch.context() as broken:
+            broken.setattr(gatekeeper, "is_password_of", fails)
+            await all_are_refused()
+        assert "a password could not be checked: MemoryError('scrypt')" in caplog.text
+        with monkeypatch.context() as broken:
+            broken.setattr(gate, "_hashing", NoThread())
+            await all_are_refused()
+        assert "can't start new thread" in caplog.text
+        assert not gate.attempts.failures  # they have not guessed
+        (rights,) = await log_in(1)
+        assert isinstance(rights, Rights) and str(rights.principal) == "user:ann"
         gate.stop()
 
     asyncio.run(check())

@@ -5,33 +5,24 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.admin.audit import ACCESS, AuditTrail, declared_as
-from headwater.broker.broker import Broker
 from headwater.control import Handler
-from headwater.errors import DECLINED, Code
+from headwater.errors import DECLINED, OVER_LIMITS, Code
 from headwater.identity.book import AccessBook
 from headwater.identity.gatekeeper import Gatekeeper
-from headwater.transport.tcp import Connections
 
 #: Limits whose refusals are counted by their names.
 LIMITS = (
     *("connections", "connections_per_address", "connections_per_user"),
+    *("handshake_seconds", "unfinished_seconds", "message_bytes", "topic_bytes"),
     *("subscriptions", "patterns", "client_queues"),
     *("topics_per_user", "queues_per_user", "stored_bytes_per_user"),
+    *("flight.calls", "flight.staged_bytes", "flight.commit_bytes", "flight.record_batch_bytes"),
 )
 
 
 class AccessHandlers:
-    def __init__(
-        self,
-        book: AccessBook,
-        gate: Gatekeeper,
-        audit: AuditTrail,
-        broker: Broker,
-        connections: Connections,
-    ) -> None:
+    def __init__(self, book: AccessBook, gate: Gatekeeper, audit: AuditTrail) -> None:
         self._book = book
-        self._broker = broker
-        self._connections = connections
         self._gate = gate
         self._audit = audit
 
@@ -41,11 +32,10 @@ class AccessHandlers:
     def figures(self) -> dict[str, Any]:
         """What was refused, for monitoring."""
         attempts = self._gate.attempts
-        limits = self._broker.accounts.refused + self._connections.refused
         return {
             "failed": attempts.failures,
             "locked_out": attempts.refused,
-            "limits": {name: limits[name] for name in LIMITS},
+            "limits": {name: OVER_LIMITS[name] for name in LIMITS},
             "declined": {code.value: DECLINED[code] for code in Code},
         }
 

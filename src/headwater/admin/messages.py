@@ -218,7 +218,8 @@ class MessageHandlers:
     async def _store(self, run: Run) -> int:
         """Returns the offset when the message is durable."""
         if run.size > self._message_bytes:
-            raise Refusal(Code.TOO_LARGE, f"a message has at most {self._message_bytes} bytes")
+            why = f"a message has at most {self._message_bytes} bytes"
+            raise Refusal(Code.TOO_LARGE, why, limit="message_bytes")
         receipt = AwaitedReceipt()
         batch = self._broker.publish(run, receipt, None)
         self._engine.hurry()

@@ -29,7 +29,9 @@ class Uploads:
         content = self._found(number)
         if len(content) + len(piece) > self._most:
             self._drop(number)
-            raise Refusal(Code.TOO_LARGE, f"a message has at most {self._most} bytes here")
+            limit = "message_bytes" if self._most < MOST_BYTES else ""
+            why = f"a message has at most {self._most} bytes here"
+            raise Refusal(Code.TOO_LARGE, why, limit=limit)
         content += piece
         self._wait_for_more(number)
         return number

@@ -25,6 +25,7 @@ from time import perf_counter
 
 from mypy_extensions import mypyc_attr
 
+from headwater.broker.late import Late
 from headwater.broker.read_ahead import ReadAhead
 from headwater.broker.router import OwnedSubscription, Route, Router
 from headwater.errors import HeadwaterError, LogError
@@ -42,9 +43,6 @@ READ_BYTES = 512 * 1024
 RETRY_FOR_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 5.0
-# So many batches, and bytes, are kept for a cursor that gets them a little later.
-MOST_LATE = 64
-LATE_BYTES = 1024 * 1024
 # With more filters than this, asking each one costs more than decoding what nobody wants.
 FILTERS_WORTH_ASKING = 64
 
@@ -145,9 +143,7 @@ class Cursor(ABC):
         self.lost = 0
         self._position: int | None = None
         self._floor = 0  # it wants nothing before this offset, although it is at the head
-        # All that it wants from its position on, or nothing, and then it has to look for that.
-        self._late: list[tuple[Batch, Wants]] = []
-        self._late_bytes = 0
+        self._late: Late[Wants] | None = None  # all that it wants from its position on, if known
         self._reading: asyncio.Task[None] | None = None
         self._retrying: asyncio.TimerHandle | None = None  # after a read that failed
         self._failing_since: float | None = None
@@ -192,8 +188,8 @@ class Cursor(ABC):
     def push(self, batch: Batch, wants: Wants) -> None:
         """A new batch for a cursor at the head; one that is behind finds it by itself."""
         if self._position is not None:
-            if self._late:
-                self._keep_late(batch, wants)
+            if self._late is not None and not self._late.add(batch, wants):
+                self._late = None  # it is looked for in the log
             return
         if batch.offset < self._floor or (batch.run.headers and has_expired(batch.run.headers)):
             return
@@ -206,53 +202,44 @@ class Cursor(ABC):
         if self._position is not None or batch.offset < self._floor:
             self.push(batch, wants)
             return False
-        self._position = batch.offset
-        self._late_bytes = 0
-        self._keep_late(batch, wants)
+        self._position, self._late = batch.offset, Late(batch, wants)
         scheduled, self._scheduled = self._scheduled, True
         return not scheduled
 
-    def _keep_late(self, batch: Batch, wants: Wants) -> None:
-        self._late_bytes += batch.run.size
-        if len(self._late) >= MOST_LATE or self._late_bytes > LATE_BYTES:
-            self._late.clear()  # there is too much of it, so it is looked for in the log
-        else:
-            self._late.append((batch, wants))
-
-    def _give_late(self, stop: float) -> bool:
-        """Whether all that was kept for it is given. Then it is at the head."""
-        late = self._late
-        while late:
-            batch, wants = late.pop(0)
+    def _give_late(self, late: Late[Wants], stop: float) -> None:
+        """Behind the last of it, it is at the head."""
+        while self._late is late and late.batches:
+            batch, wants = late.batches.pop(0)
             assert self._position is not None
             self._position = max(self._position, batch.offset)
             wants = tuple([each for each in wants if self.subscriptions.get(each.key) is each])
             if wants and not (batch.run.headers and has_expired(batch.run.headers)):
                 self._position = self._give(batch.since(self._position), wants)
                 if self._position < batch.end:
-                    late.clear()  # the rest is in the log
-                    return False
+                    self._late = None  # there was no room for all of it
+                    return
             self._position = batch.end
-            if late and perf_counter() >= stop:
+            if late.batches and perf_counter() >= stop:
                 self._pump_soon()
-                return False
-        pushing = self._head.pushing
-        at = self._limit() if pushing is None else pushing
-        assert self._position is not None
-        self._floor, self._position = max(self._position, at), None
-        self._caught_up()
-        return True
+                return
+        if self._late is late:
+            self._late = None
+            pushing = self._head.pushing
+            at = self._limit() if pushing is None else pushing
+            assert self._position is not None
+            self._floor, self._position = max(self._position, at), None
+            self._caught_up()
 
     def rewind(self, end: int) -> None:
         """What came from `end` on was not stored; other messages will take those offsets."""
-        self._late.clear()
+        self._late = None
         if self._position is not None and self._position > end:
             self._position = end
         self._floor = min(self._floor, end)
 
     def close(self) -> None:
         self._closed = True
-        self._late.clear()
+        self._late = None
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -270,8 +257,10 @@ class Cursor(ABC):
         if self._closed or self._waits_for_log:
             return
         stop = perf_counter() + SLICE_SECONDS
-        if self._late and not self._give_late(stop):
-            return
+        if self._late is not None:
+            self._give_late(self._late, stop)
+            if self._late is not None:
+                return  # it goes on when it is its turn
         while self._position is not None:
             if self._position >= self._limit():
                 self._floor, self._position = self._position, None
@@ -321,7 +310,7 @@ class Cursor(ABC):
 
     def hesitate(self, batch: Batch) -> None:
         """It is not known yet whether it wants a new batch: go on there when it is."""
-        self._late.clear()  # that would not be all any more
+        self._late = None  # that would not be all any more
         if self._position is None and batch.offset >= self._floor:
             self._position = batch.offset
 

@@ -415,7 +415,6 @@ class Peer(BrokerPeer):
             self._engine.hurry()
 
     def _refuse(self, command: Command, error: Refusal) -> None:
-        self._broker.accounts.count(error)
         if isinstance(command, Publish) and command.once:
             self._resent.decline(command.once, keys_of(command.run))
         self._in_turn(partial(self._outlet.refuse, command, error))

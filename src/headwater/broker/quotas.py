@@ -14,7 +14,7 @@ All of this is used in the event loop, except `Share`.
 
 import struct
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -203,14 +203,12 @@ class Account:
 
 
 class Accounts:
-    """Of all users, and how often what was refused."""
+    """Of all users."""
 
     def __init__(self, quotas: Quotas, engine: Engine) -> None:
         self.quotas = quotas
         self._engine = engine
         self._accounts: dict[tuple[str, str], Account] = {}
-        #: By the name of the limit.
-        self.refused: Counter[str] = Counter()
 
     def of(self, rights: Rights) -> Account | None:
         """None: whoever has these rights has no account."""
@@ -251,17 +249,12 @@ class Accounts:
         for account in self._accounts.values():
             account.rewound(end)
 
-    def count(self, error: Refusal) -> None:
-        if isinstance(error, OverQuota):
-            self.refused[error.limit] += 1
-
 
 class OverQuota(Refusal):
     """A limit of the configuration, by its name in the table `limits`."""
 
     def __init__(self, code: Code, limit: str, sentence: str) -> None:
-        super().__init__(code, f"{sentence} (limits.{limit})")
-        self.limit = limit
+        super().__init__(code, f"{sentence} (limits.{limit})", limit=limit)
 
 
 def _refusal(who: Principal, limit: str, what: str) -> OverQuota:

@@ -92,7 +92,10 @@ def _add_health(app: FastAPI) -> None:
     @app.get("/metrics", include_in_schema=False)
     async def figures(who: Viewer, broker: TheBroker) -> Response:
         content = dict(await broker.recent(METRICS_SECONDS, "metrics"))
-        content["counters"] = [*content["counters"], *app.state.connections.counters()]
+        connections: OpenConnections = app.state.connections
+        content["counters"] = [*content["counters"], *connections.counters()]
+        access = content["access"]
+        content["access"] = {**access, "limits": access["limits"] | connections.refusals()}
         return Response(metrics.exposition(content), media_type=metrics.CONTENT_TYPE)
 
 

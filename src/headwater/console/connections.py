@@ -97,6 +97,10 @@ class OpenConnections:
             },
         ]
 
+    def refusals(self) -> dict[str, int]:
+        """The same, by the name of the limit."""
+        return {"console.connections": self.turned_away}
+
     def limit_unread(self) -> None:
         """Those who have been reading an answer for the longest time make room for the others."""
         held = sum(each.unread_bytes for each in self.unread)

@@ -1,8 +1,8 @@
 """The log over Arrow Flight: for Spark and everyone else who reads and writes in columns.
 
 `requests.py` says what is spoken, `server.py` hears and tells it, `service.py` does it, `stages.py`
-keeps what is written until `appending.py` makes it visible. `calls.py` bounds how many calls there
-are, and `failures.py` says what becomes of errors.
+keeps what is written until `appending.py` makes it visible, and `kept.py` knows if that is lost.
+`calls.py` bounds how many calls there are, and `failures.py` says what becomes of errors.
 """
 
 from headwater.flight.service import FlightService, FlightSettings

@@ -15,7 +15,7 @@ from typing import Any
 from headwater import arrow_compute as pc
 from headwater.broker.broker import Broker
 from headwater.broker.delays import FROM
-from headwater.broker.quotas import Account, OverQuota, Share
+from headwater.broker.quotas import OverQuota, Share
 from headwater.courtesy import Courtesy
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.flight.rows import PROTOCOL, memory_of, runs_of
@@ -123,6 +123,7 @@ class BatchAppender:
                     "bytes of memory to become visible in one step (flight.commit_bytes), because "
                     "its topic or headers change often; commit smaller batches, or sort them by "
                     "topic",
+                    limit="flight.commit_bytes",
                 )
             courtesy.show()
         return runs, share
@@ -147,19 +148,12 @@ class BatchAppender:
     async def _append_all(self, group: Group, charge: Charge) -> int:
         account = None if charge.rights is None else self._broker.accounts.of(charge.rights)
         if account is not None and charge.refusable:
-            self._check(account, charge.share)
+            account.check(charge.share)
         batches = self._broker.publish_all(group)
         if account is not None:
             account.published(charge.share, batches[-1].end)
         await self._durable(batches[-1].end)
         return batches[0].offset
-
-    def _check(self, account: Account, share: Share) -> None:
-        try:
-            account.check(share)
-        except OverQuota as error:
-            self._broker.accounts.count(error)
-            raise
 
     async def _settled(self) -> None:
         await self._durable(self._engine.end)

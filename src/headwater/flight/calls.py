@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from pyarrow import flight
 
+from headwater.errors import OVER_LIMITS
 from headwater.protocols.base import ServiceCounter
 from headwater.sockets import hang_up
 
@@ -96,6 +97,7 @@ class Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             beside = self._streams if call.streams else len(self._open) - self._streams
             if beside >= self._most:
                 self._refused.count += 1
+                OVER_LIMITS["flight.calls"] += 1
                 raise flight.FlightUnavailableError(
                     f"the broker has {self._most} calls over Flight already, and flight.calls "
                     "allows no more; try again"

@@ -68,7 +68,8 @@ class Checker:
         sizes = pc.binary_length(columns[1])
         if len(batch) and pc.max(sizes).as_py() > self._message_bytes:
             row = pc.index(pc.greater(sizes, self._message_bytes), True)
-            self._refuse(row, f"value is over the limit of {self._message_bytes} bytes")
+            why = f"value is over the limit of {self._message_bytes} bytes"
+            self._refuse(row, why, limit="message_bytes")
         for topic in pc.unique(columns[0]).to_pylist():
             self._check_topic(topic, columns[0])
         self._rows += len(batch)
@@ -80,6 +81,7 @@ class Checker:
                 Code.TOO_LARGE,
                 f"a record batch of {size} bytes is over the limit of {self._batch_bytes} "
                 "(flight.record_batch_bytes); send smaller ones",
+                limit="flight.record_batch_bytes",
             )
 
     def _cast(self, column: Any, kind: Any, name: str) -> Any:
@@ -106,8 +108,8 @@ class Checker:
         if len(self._known) < 100_000:
             self._known.add(topic)
 
-    def _refuse(self, row: Any, why: str) -> None:
-        raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}")
+    def _refuse(self, row: Any, why: str, limit: str = "") -> None:
+        raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}", limit=limit)
 
 
 def _column(batch: Any, name: str) -> Any:

@@ -38,6 +38,7 @@ from headwater.flight.appending import BatchAppender
 from headwater.flight.calls import Calls
 from headwater.flight.entrance import Admit, Caller, Entrance
 from headwater.flight.exports import Exports
+from headwater.flight.kept import KeptBatches
 from headwater.flight.pacing import Pacing
 from headwater.flight.patterns import TopicPattern
 from headwater.flight.reading import RangeReader, allowed
@@ -105,7 +106,8 @@ class FlightService:
         self.entrance = Entrance(settings.token, admit)
         self._traffic = traffic
         self._counting = threading.Lock()
-        self._stages = Stages(data, settings.staged_bytes)
+        self._kept = KeptBatches(broker)
+        self._stages = Stages(data, settings.staged_bytes, self._kept.begun)
         self._settings = settings
         self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
         self.calls = Calls(settings.calls, settings.idle_seconds)
@@ -124,7 +126,7 @@ class FlightService:
 
     async def recover(self) -> None:
         """Finish what a crash has interrupted. Nobody is served before that."""
-        await asyncio.to_thread(self._stages.check)
+        await self._kept.check(self._stages)
         for intent in await asyncio.to_thread(self._stages.intents):
             logger.warning(
                 "finishing batch %d of query %s, which a crash interrupted",

@@ -17,13 +17,12 @@ appends the rest. A batch that is not newer than the query's last is not appende
 """
 
 import hashlib
-import logging
 import mmap
 import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +38,6 @@ from headwater.clock import believed
 from headwater.errors import Code, HeadwaterError, LogUnavailable, Refusal
 from headwater.files import make_directories, sync_directory
 from headwater.flight.requests import Append, Commit, Stage
-
-logger = logging.getLogger(__name__)
 
 # Stages of a query that is gone for good; Spark keeps retrying for much less.
 ABANDONED_SECONDS = 24 * 3600.0
@@ -78,6 +75,8 @@ CREATE TABLE IF NOT EXISTS intents (
     },
 )
 
+_IS_USED = "SELECT EXISTS (SELECT 1 FROM commits) OR EXISTS (SELECT 1 FROM intents)"
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
@@ -103,22 +102,36 @@ class LastCommit:
 class Stages:
     """Used by many threads; SQLite and the file system keep them apart."""
 
-    def __init__(self, directory: Path, most_bytes: int = 16 << 30) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        most_bytes: int = 16 << 30,
+        begun: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`begun` is called when a batch is about to be appended, by any thread."""
         self._directory = directory / "stages"
         self._path = directory / "flight.db"
         self._most_bytes = most_bytes
+        self._begun = begun
 
-    def check(self) -> None:
-        """Raises HeadwaterError if what was noted is damaged."""
-        if self._path.exists() and not self._path.stat().st_size:
-            logger.warning(
-                "%s is empty: if batches were noted in it, each that was committed before can be "
-                "committed once more",
-                self._path,
-            )
+    def lost(self, used: bool) -> str | None:
+        """What an operator should know before anything else is asked, which would make a new
+        file. `used`: there were batches, as is known from elsewhere."""
+        there = self._path.exists()
+        if there and self._path.stat().st_size:
+            return None
+        again = "each that was committed before can be committed once more"
+        if used:
+            return f"flight.db is missing or empty, and batches were noted in it: {again}"
+        return f"flight.db is empty: if batches were noted in it, {again}" if there else None
+
+    def check(self) -> bool:
+        """Whether there are batches. Raises HeadwaterError if what was noted is damaged."""
         try:
             with self._reading() as database:
                 _SCHEMA.check(database)
+                (found,) = database.execute(_IS_USED).fetchone()
+                return bool(found)
         except sqlite3.DatabaseError as error:
             raise HeadwaterError(
                 f"{self._path} cannot be used: {error}. It holds the last batch of each query: "
@@ -161,12 +174,14 @@ class Stages:
                 Code.TOO_LARGE,
                 f"these rows have more than {most} bytes (flight.staged_bytes); write them in "
                 "smaller batches",
+                limit="flight.staged_bytes",
             )
         if _bytes_below(self._directory) > most:
             raise Refusal(
                 Code.UNAVAILABLE,
                 f"rows that are not committed yet have {most} bytes already "
                 "(flight.staged_bytes); try again when some of them are",
+                limit="flight.staged_bytes",
             )
 
     def rows(self, files: tuple[Path, ...]) -> "StagedRows":
@@ -199,6 +214,7 @@ class Stages:
                 "REPLACE INTO intents VALUES (?, ?, ?, ?)",
                 (commit.query, commit.batch, end, names),
             )
+        self._begun()
         return Intent(commit.query, commit.batch, end, files), resumed
 
     def intents(self) -> list[Intent]:

@@ -170,10 +170,14 @@ class Gatekeeper(Gate):
         elif self._waiting[host] >= MOST_WAITING_AT or self._waiting.total() >= MOST_WAITING:
             decided(Refusal(Code.UNAVAILABLE, "too many clients log in at once; try again"))
         else:
+            loop = asyncio.get_running_loop()
+            try:
+                hashing = loop.run_in_executor(self._hashing, is_password_of, user, claim.password)
+            except RuntimeError as error:  # the system has no thread for it
+                decided(_unchecked(error))
+                return
             self._waiting[host] += 1
             self._pending[mark] = [decided]
-            loop = asyncio.get_running_loop()
-            hashing = loop.run_in_executor(self._hashing, is_password_of, user, claim.password)
             hashing.add_done_callback(partial(self._hashed, user, host, mark))
 
     def _hashed(
@@ -182,10 +186,9 @@ class Gatekeeper(Gate):
         self._waiting[host] -= 1
         if not self._waiting[host]:
             del self._waiting[host]
-        if hashing.cancelled() or hashing.exception() is not None:
-            verdict: Principal | Refusal = Refusal(
-                Code.UNAVAILABLE, "the password cannot be checked now"
-            )
+        error = None if hashing.cancelled() else hashing.exception()
+        if hashing.cancelled() or error is not None:
+            verdict: Principal | Refusal = _unchecked(error)
         else:
             right = hashing.result()
             if right and user is not None:
@@ -295,6 +298,13 @@ def app_that(claim: Signature | SharedSecret, apps: Mapping[str, KnownApp]) -> P
         if is_theirs and app.protocol == claim.protocol:
             return Principal("app", name, app.role)
     return Refusal(Code.NOT_PERMITTED, "this is not the secret of any app")
+
+
+def _unchecked(error: BaseException | None) -> Refusal:
+    """Who gives a password is not let in while none can be hashed. None: the broker is stopping."""
+    if error is not None:
+        logger.error("a password could not be checked: %r", error)
+    return Refusal(Code.UNAVAILABLE, "the password cannot be checked now")
 
 
 def _name_of(claim: Claim) -> str:

@@ -84,7 +84,10 @@ class Notes(Protocol):
 
     @property
     def warning(self) -> str | None:
-        """What of the things remembered did not fit the log when it was opened."""
+        """What of the things remembered did not fit the log when it was opened, or was lost."""
+
+    def warn(self, sentence: str) -> None:
+        """Tell an operator the same of what others remember beside the log."""
 
     def load_cursor(self, name: str) -> int | None:
         """The remembered position of a durable subscription, never beyond the end of the log."""

@@ -148,7 +148,7 @@ class Server:
             queue_spec=partial(wiring.queue_spec, services),
             counters=[*counters, *(flight.calls.counters if flight is not None else ())],
             apps=apps,
-            access=AccessHandlers(book, gate, audit, broker, connections),
+            access=AccessHandlers(book, gate, audit),
             audit=audit,
             reports=reports,
             keyrings=tuple(keyrings.values()),

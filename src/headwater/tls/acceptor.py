@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, cast
 
+from headwater.errors import OVER_LIMITS
 from headwater.tls.keyring import Keyring
 from headwater.tls.telling import reason_of
 
@@ -105,6 +106,8 @@ class Acceptor(Generic[Inside]):
                 ssl_handshake_timeout=self._seconds,
             )
         except OSError as error:
+            if isinstance(error, ConnectionAbortedError):  # by the event loop: the time was up
+                OVER_LIMITS["handshake_seconds"] += 1
             logger.debug("%s: no TLS handshake: %s", address, reason_of(error))
             error.with_traceback(None)  # or it would keep all this until a cycle is found
         finally:

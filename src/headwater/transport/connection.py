@@ -24,7 +24,7 @@ from headwater.commands import (
     Respond,
     Subscription,
 )
-from headwater.errors import Code, Refusal
+from headwater.errors import Refusal, TooLate
 from headwater.message import Batch
 from headwater.protocols.base import Session
 from headwater.rights import NOBODY
@@ -408,7 +408,7 @@ class Connection(Outlet):
         """A message that has begun to arrive has to arrive some day."""
         size = 0 if self._closing or self._held else self.session.unfinished
         if self._unfinished.is_overdue(size, now, self._host.unfinished_seconds):
-            self.dismiss(Refusal(Code.UNAVAILABLE, "a message took too long to arrive"))
+            self.dismiss(TooLate("a message took too long to arrive", "unfinished_seconds"))
 
     # The clock calls these
 
@@ -418,7 +418,7 @@ class Connection(Outlet):
             left = self._host.handshake_seconds - self._clock.seconds_since(self._made_at)
             if left > 0:
                 return left
-            self.dismiss(Refusal(Code.UNAVAILABLE, "the handshake took too long"))
+            self.dismiss(TooLate("the handshake took too long", "handshake_seconds"))
             return None
         period = self.session.idle_after
         if period is None:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import cast
 
 from headwater.commands import BrokerPeer
-from headwater.errors import Code, HeadwaterError, Refusal
+from headwater.errors import OVER_LIMITS, Code, HeadwaterError, Refusal
 from headwater.gate import Gate, OpenGate
 from headwater.protocols.base import Session, Terms
 from headwater.rights import NOBODY, Rights
@@ -78,8 +78,6 @@ class Connections:
         #: How many connections there were, by protocol; those that are open too.
         self.accepted: Counter[str] = Counter()
         self._by_host: Counter[str] = Counter()  # how many are open
-        #: How many were turned away, by the name of the limit.
-        self.refused: Counter[str] = Counter()
         self._ids = count(1)
         self._handshakes: set[Connection] = set()  # not encrypted yet
         self._late_handshakes: set[Connection] = set()  # the same, beyond the limit
@@ -103,6 +101,7 @@ class Connections:
         elif len(self._late_handshakes) + len(self._turned_away) < self.bounds.turned_away:
             self._late_handshakes.add(connection)
         else:
+            OVER_LIMITS["connections"] += 1
             return False
         return True
 
@@ -115,14 +114,17 @@ class Connections:
         if self.draining:
             raise Refusal(Code.UNAVAILABLE, "the broker is shutting down")
         if self.full:
-            self.refused["connections"] += 1
-            raise Refusal(Code.UNAVAILABLE, "the broker is at its limit of connections")
+            raise Refusal(
+                Code.UNAVAILABLE,
+                "the broker is at its limit of connections (limits.connections)",
+                limit="connections",
+            )
         most = self.bounds.connections_per_address
         if self._by_host[host_of(connection.address)] >= most:
-            self.refused["connections_per_address"] += 1
             raise Refusal(
                 Code.UNAVAILABLE,
                 f"{most} connections from one address are allowed (limits.connections_per_address)",
+                limit="connections_per_address",
             )
 
     def add(self, connection: Connection) -> None:

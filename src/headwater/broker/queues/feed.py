@@ -58,7 +58,7 @@ class Feed(Cursor):
         if not self.consumers:
             # Nobody is there to be given anything: be no part of any route until someone comes.
             self._stop_reading()
-            self._late.clear()
+            self._late = None
             self._position = self.position
             for subscription in self.subscriptions.values():
                 self._router.remove(subscription)

@@ -64,6 +64,10 @@ class EmbeddedNotes:
         if state.fault is not None:
             self._retry(state.fault, [], [], [])
 
+    def warn(self, sentence: str) -> None:
+        logger.warning("%s", sentence)
+        self.warning = sentence if self.warning is None else f"{self.warning}; {sentence}"
+
     def load_cursor(self, name: str) -> int | None:
         return self._cursors.get(name)
 

@@ -70,7 +70,7 @@ class Publishing:
         self._dialect: Dialect = dialect
         self._reader = reader_of(envelope, dialect)
         self._channels = channels
-        self._senders: dict[EnvelopeOrigin, Sender | Refusal] = {}
+        self._senders: dict[EnvelopeOrigin, Sender] = {}
         self._apart = 0  # packets before this position are taken one by one
 
     def read(self, data: bytes, position: int) -> Generator[Command, None, tuple[int, int]]:
@@ -137,6 +137,7 @@ class Publishing:
             raise Refusal(
                 Code.TOO_LARGE,
                 f"{len(payload)} bytes are over the limit of {self._terms.message_bytes}",
+                limit="message_bytes",
             )
         return origin, payload
 
@@ -216,11 +217,14 @@ class Publishing:
         return (Respond(pubacks(puback_status(error.code, self._dialect), streams)),)
 
     def _sender(self, origin: EnvelopeOrigin) -> Sender | Refusal:
-        sender = self._senders.get(origin)
-        if sender is None:
+        known = self._senders.get(origin)
+        if known is not None:
+            return known
+        sender = self._check(origin)
+        if isinstance(sender, Sender):  # a refusal is not kept: each is counted
             if len(self._senders) >= MOST_SENDERS:
                 self._senders.clear()
-            sender = self._senders[origin] = self._check(origin)
+            self._senders[origin] = sender
         return sender
 
     def _check(self, origin: EnvelopeOrigin) -> Sender | Refusal:
@@ -229,8 +233,10 @@ class Publishing:
             topic = topics.check(self._channels.topic(origin.channel), limit)
         except Refusal as error:
             return Refusal(Code.MALFORMED, str(error))
-        if len(origin.producer.encode()) > limit:
-            return Refusal(Code.TOO_LARGE, f"the producer_id is longer than {limit} bytes")
+        try:
+            topics.check_size(origin.producer, limit, "the producer_id")
+        except Refusal as error:
+            return error
         producer = ((PRODUCER, origin.producer),) if origin.producer else ()
         return Sender(topic, self._terms.user or origin.publisher or self._terms.peer, producer)
 

@@ -248,6 +248,7 @@ class BpspSession(Session):
             raise ProtocolViolation(
                 Code.TOO_LARGE,
                 f"{data_size} bytes of data are over the limit of {self._terms.message_bytes}",
+                limit="message_bytes",
             )
         return 8 + int(headers_size) + int(data_size)
 
@@ -307,8 +308,7 @@ class BpspSession(Session):
     def _connect(self, request: BpspRequest) -> Command:
         headers = dict(request.headers)
         name = headers.get("x-username") or headers.get("x-usename", "")
-        if len(name.encode()) > self._terms.topic_bytes:
-            raise Refusal(Code.TOO_LARGE, "the user name is too long")
+        topics.check_size(name, self._terms.topic_bytes, "the user name")
         password = headers.get("x-password", "")
         claim = Password(name, password) if password else None
         self._known_as, self._publisher = self._publisher, name or self._terms.publisher
@@ -329,7 +329,8 @@ class BpspSession(Session):
         request = self._requests.find(prefix)
         if request is None:
             request = self._parse_request(prefix)
-            if request.opcode == PUB:  # others are not repeated
+            # Others are not repeated, and what is refused is refused, and counted, each time.
+            if request.opcode == PUB and request.error is None:
                 self._requests.add(prefix, request)
         return request
 
@@ -355,8 +356,7 @@ class BpspSession(Session):
             elif name == TAG:
                 tag = value
         topic = topics.check(topic, self._terms.topic_bytes)
-        if len(tag.encode()) > self._terms.topic_bytes:
-            raise Refusal(Code.TOO_LARGE, "the subscription's tag is too long")
+        topics.check_size(tag, self._terms.topic_bytes, "the subscription's tag")
         if opcode == PUB and _has_wildcard(topic):
             raise Refusal(Code.MALFORMED, f"a message cannot be published to a wildcard: {topic}")
         if opcode == PUB and size > PUBLISHED_HEADERS_LIMIT:

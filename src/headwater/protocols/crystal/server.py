@@ -159,10 +159,14 @@ class CrystalSession(WebSocketSession):
     def _read_one(self, message: Message | TooLarge) -> Iterator[Command]:
         """A message of any shape."""
         try:
-            if isinstance(message, TooLarge) or message[0] != BINARY:
+            if isinstance(message, TooLarge):
+                strangers = self._terms.message_bytes > AUTHENTICATE_BYTES
+                limit = "" if strangers and not self._authenticated else "message_bytes"
+                raise Refusal(Code.TOO_LARGE, "the message is too large", limit=limit)
+            if message[0] != BINARY:
                 raise _Failure(pb.UNKNOWN)
             yield from self._commands(message[1])
-        except DecodeError:
+        except (DecodeError, Refusal):
             yield Respond(_FAILURES[pb.UNKNOWN])
         except _Failure as failed:
             yield Respond(_FAILURES[failed.error])
@@ -223,10 +227,12 @@ class CrystalSession(WebSocketSession):
                     yield Unsubscribe(taken)
 
     def _check(self, client: Channel, request: pb.Authenticate) -> dict[Channel, int]:
-        for name in (topic_of(*client), request.client_name):
-            if len(name.encode()) > self._terms.topic_bytes:
-                raise _Failure(pb.UNKNOWN)
-        return self._directions(request.channels)
+        try:
+            for name in (topic_of(*client), request.client_name):
+                topics.check_size(name, self._terms.topic_bytes, "a client's name")
+            return self._directions(request.channels)
+        except Refusal:
+            raise _Failure(pb.UNKNOWN) from None
 
     def _directions(self, channels: Iterable[pb.Channel]) -> dict[Channel, int]:
         """What the client wants of each channel. Who names one twice means both."""
@@ -235,9 +241,6 @@ class CrystalSession(WebSocketSession):
             channel = each.id.namespace, each.id.name
             if each.direction not in _DIRECTIONS:
                 raise _Failure(pb.UNKNOWN)
-            try:
-                topics.check(topic_of(*channel), self._terms.topic_bytes)
-            except Refusal:
-                raise _Failure(pb.UNKNOWN) from None
+            topics.check(topic_of(*channel), self._terms.topic_bytes)
             directions[channel] = directions.get(channel, 0) | each.direction
         return directions

@@ -77,7 +77,11 @@ def read_publish(command: bytes, body_bytes: int) -> tuple[int, int]:
         raise Failed(CloseCode.UNSUPPORTED, "a command is cut short")
     (body_size,) = U32.unpack_from(command, body - 4)
     if body_size > body_bytes:
-        raise Failed(CloseCode.TOO_BIG, f"a body may have {body_bytes} bytes, not {body_size}")
+        raise Refusal(
+            Code.TOO_LARGE,
+            f"a body may have {body_bytes} bytes, not {body_size}",
+            limit="message_bytes" if body_bytes < BODY_BYTES else "",  # or it is Prism's own
+        )
     end = body + body_size
     if len(command) < end:
         raise Failed(CloseCode.UNSUPPORTED, "a command is cut short")

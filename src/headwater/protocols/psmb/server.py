@@ -278,7 +278,8 @@ class PsmbSession(Session):
         end = data.find(b"\0", start, start + limit + 1)
         # Where the text ends is unknown, so there is no way to skip it and stay in this state.
         if end < 0 and len(data) - start > limit:
-            raise ProtocolViolation(Code.TOO_LARGE, f"the text has no end within {limit} bytes")
+            why = f"the text has no end within {limit} bytes"
+            raise ProtocolViolation(Code.TOO_LARGE, why, limit="topic_bytes")
         return end
 
     # (III) messages

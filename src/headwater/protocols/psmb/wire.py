@@ -47,7 +47,9 @@ def read_messages(data: bytes, position: int, limit: int) -> tuple[Sequence[byte
         end = position + 11 + size
         if size > limit and not payloads:  # told before anything is allocated for it
             raise ProtocolViolation(
-                Code.TOO_LARGE, f"a message of {size} bytes is over the limit of {limit}"
+                Code.TOO_LARGE,
+                f"a message of {size} bytes is over the limit of {limit}",
+                limit="message_bytes",
             )
         if size > limit or end > len(data):
             break

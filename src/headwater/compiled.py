@@ -37,6 +37,7 @@ MANIFEST = "manifest.json"
 MODULES = (
     "broker/broker.py",
     "broker/cursor.py",
+    "broker/late.py",
     "broker/peer.py",
     "broker/router.py",
     "broker/subscriber.py",

@@ -219,6 +219,7 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     data: Any
+    app_metadata: Any = None
 
 
 class Answers:

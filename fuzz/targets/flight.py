@@ -220,6 +220,7 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     data: Any
+    app_metadata: Any = None
 
 
 class Answers:

@@ -419,5 +419,8 @@ class Broker:
 
 def _go_on(cursors: list[Cursor]) -> Iterator[None]:
     for cursor in cursors:
-        cursor.go_on()
+        try:
+            cursor.go_on()
+        except Exception:  # the others have nothing to do with it
+            logger.exception("a subscriber cannot go on")
         yield

@@ -206,8 +206,8 @@ class Cursor(ABC):
         scheduled, self._scheduled = self._scheduled, True
         return not scheduled
 
-    def _give_late(self, late: Late[Wants], stop: float) -> None:
-        """Behind the last of it, it is at the head."""
+    def _give_late(self, late: Late[Wants], stop: float) -> bool:
+        """Behind the last of it, it is at the head. Returns False if it goes on later."""
         while self._late is late and late.batches:
             batch, wants = late.batches.pop(0)
             assert self._position is not None
@@ -217,11 +217,11 @@ class Cursor(ABC):
                 self._position = self._give(batch.since(self._position), wants)
                 if self._position < batch.end:
                     self._late = None  # there was no room for all of it
-                    return
+                    return False
             self._position = batch.end
             if late.batches and perf_counter() >= stop:
                 self._pump_soon()
-                return
+                return False
         if self._late is late:
             self._late = None
             pushing = self._head.pushing
@@ -229,6 +229,7 @@ class Cursor(ABC):
             assert self._position is not None
             self._floor, self._position = max(self._position, at), None
             self._caught_up()
+        return True
 
     def rewind(self, end: int) -> None:
         """What came from `end` on was not stored; other messages will take those offsets."""
@@ -257,10 +258,8 @@ class Cursor(ABC):
         if self._closed or self._waits_for_log:
             return
         stop = perf_counter() + SLICE_SECONDS
-        if self._late is not None:
-            self._give_late(self._late, stop)
-            if self._late is not None:
-                return  # it goes on when it is its turn
+        if self._late is not None and not self._give_late(self._late, stop):
+            return
         while self._position is not None:
             if self._position >= self._limit():
                 self._floor, self._position = self._position, None

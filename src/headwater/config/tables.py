@@ -250,6 +250,19 @@ class Flight:
         "Reads and writes over Arrow Flight that may go on at the same time, and besides these as "
         "many small requests. Who comes with more has to try again, as Spark does.",
     )
+    connections: int = setting(
+        units.whole_number(1, 1_000_000),
+        1000,
+        "Connections to Arrow Flight. A new one takes the place of the one that has been idle for "
+        "the longest time; its client connects again with its next call.",
+    )
+    input_bytes: int = setting(
+        units.size("64MiB"),
+        "2GiB",
+        "Memory that all Arrow Flight clients together may have for what they are sending and no "
+        "call has taken yet, an eighth of it for what is no write. Beyond it, the largest is "
+        "disconnected.",
+    )
     record_batch_bytes: int = setting(
         units.size("64KiB", "1GiB"),
         "64MiB",

@@ -39,18 +39,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         }
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        call = Call.of(context)
+        call = Call.of(context, len(ticket.ticket))
         with told("a read"):
             caller = self._entrance.caller_of(context)
+            call.let_in()
             self._service.check_running()
             request = parse(requests.Read, ticket.ticket)
             schema, batches = self._service.reader.read(request, caller)
         return flight.GeneratorStream(schema, told_of_each("a read", call.sent(batches)))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        call = Call.of(context)
+        call = Call.of(context, len(descriptor.command or b""))
         with told("a write"):
             caller = self._entrance.caller_of(context)
+            call.let_in()
             self._service.check_running()
             request = requests.parse_put(descriptor.command or b"")
             batches = call.received(reader)
@@ -61,8 +63,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             writer.write(pa.py_buffer(json.dumps(result).encode()))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        call = Call.of(context, len(action.type) + len(action.body))
         with told("an action"):
             rights = self._entrance.caller_of(context).rights
+            call.let_in()
             self._service.check_running()
             if action.type not in self._actions:
                 raise HeadwaterError(f"there is no action {action.type[:100]}")
@@ -73,6 +77,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         yield flight.Result(json.dumps(result).encode())
 
     def list_actions(self, context: Any) -> list[Any]:
+        Call.of(context)
         with told("a list of actions"):
             self._entrance.caller_of(context)
         return [(name, kind.__doc__ or name) for name, (kind, _) in self._actions.items()]
@@ -80,15 +85,19 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # What others ask every Flight server for. Without these, pyarrow answers with a traceback.
 
     def list_flights(self, context: Any, criteria: Any) -> Iterator[Any]:
+        Call.of(context)
         raise _no("list of flights")
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        Call.of(context)
         raise _no("flight of that name")
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
+        Call.of(context)
         return flight.SchemaResult(requests.READ_SCHEMA)  # that of every read
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        Call.of(context)
         raise _no("exchange")
 
 

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,7 @@ from headwater.flight.requests import WRITE_SCHEMA
 from headwater.flight.rows import Checker
 from headwater.flight.server import FlightServer, server_tls
 from headwater.flight.stages import Stages, stage_of
+from headwater.flight.watch import Watch, WatchLimits
 from headwater.local_tokens import ShownToken
 from headwater.rights import LOCAL, Principal, Rights
 from headwater.slowing import Slowdowns
@@ -74,6 +75,7 @@ class FlightSettings:
     record_batch_bytes: int = 64 * 1024 * 1024
     staged_bytes: int = 16 << 30
     commit_bytes: int = 512 * 1024 * 1024
+    watch: WatchLimits = field(default_factory=WatchLimits)
 
 
 class FlightService:
@@ -110,7 +112,8 @@ class FlightService:
         self._stages = Stages(data, settings.staged_bytes, self._kept.begun)
         self._settings = settings
         self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
-        self.calls = Calls(settings.calls, settings.idle_seconds)
+        self.watch = Watch(settings.watch)
+        self.calls = Calls(settings.calls, settings.idle_seconds, self.watch)
         self._server: FlightServer | None = None
         self._tls: Mapping[str, Any] = {}
         self._renewing = threading.Lock()
@@ -158,6 +161,7 @@ class FlightService:
             self._loop.create_task(self._clean()),
             self._loop.create_task(self._look_after()),
         ]
+        self.watch.start(lambda: self.calls.port, self._fail)
         self._shown = ShownToken(settings.host, port, settings.token)
         return settings.host, port
 
@@ -225,6 +229,7 @@ class FlightService:
     async def stop(self, seconds: float) -> bool:
         """Returns whether it has ended in that time: a reader that does not read holds it up."""
         self.refuse()
+        self.watch.stop()
         if self._shown is not None:
             self._shown.withdraw()
         for task in self._tasks:

@@ -33,7 +33,7 @@ from headwater.identity.gatekeeper import Gatekeeper
 from headwater.identity.tokens import TokenGate
 from headwater.log.embedded.engine import EmbeddedEngine
 from headwater.protocols.any_port import AnyPortSession
-from headwater.protocols.base import Service, Session, Terms
+from headwater.protocols.base import Service, ServiceCounter, Session, Terms
 from headwater.protocols.recognition import in_order
 from headwater.registry import REGISTRY
 from headwater.server import doors, garbage, wiring
@@ -146,7 +146,7 @@ class Server:
             broker=broker,
             connections=connections,
             queue_spec=partial(wiring.queue_spec, services),
-            counters=[*counters, *(flight.calls.counters if flight is not None else ())],
+            counters=[*counters, *_counters_of(flight)],
             apps=apps,
             access=AccessHandlers(book, gate, audit),
             audit=audit,
@@ -297,6 +297,10 @@ def _flight(
         slowdowns=connections.slowdowns,
         admit=TokenGate(gate, anonymous=doors.is_anonymous(config, "flight")).admit,
     )
+
+
+def _counters_of(flight: FlightService | None) -> tuple[ServiceCounter, ...]:
+    return () if flight is None else (*flight.calls.counters, *flight.watch.counters)
 
 
 def _console(config: Config, log_format: str) -> ConsoleSupervisor | None:

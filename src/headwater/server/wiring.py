@@ -104,6 +104,14 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         record_batch_bytes=config.flight.record_batch_bytes,
         staged_bytes=config.flight.staged_bytes,
         commit_bytes=config.flight.commit_bytes,
+        watch=flight.WatchLimits(
+            connections=config.flight.connections,
+            input_bytes=config.flight.input_bytes,
+            # As for checks of rows: one message always fits into a record batch.
+            batch_bytes=max(config.flight.record_batch_bytes, 2 * config.limits.message_bytes),
+            handshake_seconds=config.limits.handshake_seconds,
+            unfinished_seconds=config.limits.unfinished_seconds,
+        ),
     )
 
 

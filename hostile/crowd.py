@@ -14,6 +14,10 @@ ADDRESSES = 50
 SUBSCRIBERS = 10
 #: So many come in a second to a broker that has no room for them.
 NEW_RATE = 400
+#: Left for those who are looked at meanwhile, until all are there.
+SPARE = 8
+#: Who leaves later than that is not noticed by them.
+STAY_SECONDS = 6.0
 #: What is published for them: more than their sockets take.
 MESSAGE = bytes(64 * 1024)
 MESSAGES = 40
@@ -44,15 +48,27 @@ def idle(
 def beyond_the_limit(ports: Ports, limit: int, count: int) -> Stages:
     """Be as many as the broker takes, and then come again and again. Returns how many of those were
     told why they are turned away."""
+    wires = [_greeted(ports["bpsp"], number) for number in range(limit - SPARE)]
     yield "ready"
-    wires = [wire for number in range(limit) if (wire := _connect(ports["bpsp"], number))]
+    wires += [_greeted(ports["bpsp"], number) for number in range(SPARE)]
     told, began = 0, time.monotonic()
     for number in range(count):
         time.sleep(max(began + number / NEW_RATE - time.monotonic(), 0.0))
         told += _is_told(ports["bpsp"], number)
+    time.sleep(STAY_SECONDS)
     for wire in wires:
-        wire.close()
+        if wire is not None:
+            wire.close()
     return told
+
+
+def _greeted(port: int, number: int) -> socket.socket | None:
+    """One that has said all that it has to, so that it may stay."""
+    wire = _connect(port, number)
+    if wire is not None:
+        with suppress(OSError):  # it may have been turned away
+            bpsp.WIRE.open_publisher(wire, "")
+    return wire
 
 
 def _is_told(port: int, number: int) -> bool:

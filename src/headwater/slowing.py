@@ -14,6 +14,7 @@ ANSWERS = "answers"
 MEMORY = "memory"
 LOGIN = "login"
 RATE = "rate"
+FAN_OUT = "fan_out"
 SHUTDOWN = "shutdown"
 
 #: All reasons, in the order in which they are shown, each with its meaning for a person.
@@ -24,6 +25,7 @@ REASONS = {
     ANSWERS: "it does not read the answers to what it sends",
     MEMORY: "all clients together have begun too many large messages",
     RATE: "it publishes faster than it may",
+    FAN_OUT: "what it publishes goes to very many, who get it in turns",
     LOGIN: "its password is being checked",
     SHUTDOWN: "the broker is shutting down",
 }

@@ -13,6 +13,7 @@ from headwater.commands import Publish, Subscribe, Subscription, Unsubscribe
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Run
+from headwater.slowing import FAN_OUT
 from tests.broker.client import Client, settle
 from tests.broker.queues.test_queue import until
 from tests.broker.test_repeats import writable
@@ -159,5 +160,22 @@ def test_what_was_not_stored_is_not_given_any_more(
             assert list(chore)
         assert [got(each)[-1:] for each in many] == [[b"2"]] * COUNT
         assert [got(each) for each in many].count([b"2"]) == COUNT - PUSHED_UNTIMED
+
+    run(tmp_path, check)
+
+
+def test_whoever_publishes_to_very_many_waits_until_all_have_it(tmp_path: Path) -> None:
+    async def check(broker: Broker) -> None:
+        many = [subscribed(Client(broker)) for _ in range(COUNT)]
+        publisher, other = Client(broker), Client(broker)
+        publisher.publish("many", b"1")
+        other.publish("other", b"2")
+        assert publisher.paused == {FAN_OUT}
+        assert not other.paused
+        await settle(broker)
+        assert [got(each) for each in many] == [[b"1"]] * COUNT
+        while publisher.paused:
+            await asyncio.sleep(0)
+        assert broker.fan_out is None
 
     run(tmp_path, check)

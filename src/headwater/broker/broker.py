@@ -19,6 +19,7 @@ from mypy_extensions import mypyc_attr
 from headwater.broker.chores import Chores
 from headwater.broker.cursor import Cursor, Head, Surroundings
 from headwater.broker.delays import Delays, original
+from headwater.broker.late import FanOut
 from headwater.broker.matching.matcher import Matcher
 from headwater.broker.peer import Peer
 from headwater.broker.queues.backlog import Backlogs
@@ -65,7 +66,7 @@ PUSHED_AT_ONCE = 512
 ONE_TURN = 8192
 # A batch is pushed to all that want it for so long; then others have their turn. Before so many
 # have it, nobody looks at the clock.
-PUSH_SECONDS = 0.001
+PUSH_SECONDS = 0.004
 PUSHED_UNTIMED = 32
 
 
@@ -105,6 +106,8 @@ class Broker:
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
         self._subscriptions = 0
         self._consumers = 0
+        #: The newest batch that is on its way to very many.
+        self.fan_out: FanOut | None = None
         self._sole: dict[str, Peer] = {}  # names that one connection may have at a time
         engine.attach(self)
 
@@ -167,17 +170,16 @@ class Broker:
             self.engine.hurry()
             return batch
         route = self.router.route(run.topic)
-        self._push(self.around.live, batch, route.live, exclude)
+        self._push(batch, route.live, exclude)
         if route.undecided:
             self._hesitate(batch, route, durable=False)
         if route.durable:
             self.engine.hurry()
         return batch
 
-    def _push(
-        self, head: Head, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object = None
-    ) -> None:
-        """Give a batch to those who are at the head and want it."""
+    def _push(self, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object) -> None:
+        """Give a new batch to those who are at the head and want it."""
+        head = self.around.live
         head.pushing = batch.offset
         if len(wants) <= PUSHED_UNTIMED:
             for subscriber, subscriptions in wants:
@@ -200,7 +202,19 @@ class Broker:
             if subscriber is not exclude and subscriber.put_off(batch, subscriptions)
         ]
         if late:
-            self.chores.add(_go_on(late))
+            self.fan_out = FanOut(batch.offset)
+            self.chores.add(self._go_on(late, self.fan_out))
+
+    def _go_on(self, cursors: list[Cursor], fan_out: FanOut) -> Iterator[None]:
+        for cursor in cursors:
+            try:
+                cursor.go_on()
+            except Exception:  # the others have nothing to do with it
+                logger.exception("a subscriber cannot go on")
+            yield
+        if self.fan_out is fan_out:
+            self.fan_out = None
+        fan_out.done()
 
     def _hesitate(self, batch: Batch, route: Route[Cursor], *, durable: bool) -> None:
         for subscriber in route.undecided:
@@ -225,7 +239,8 @@ class Broker:
         elif self._durable or self._consumers:
             for batch in batches:
                 route = self.router.route(batch.run.topic)
-                self._push(self.around.durable, batch, route.durable)
+                for subscriber, subscriptions in route.durable:
+                    subscriber.push(batch, subscriptions)
                 if route.undecided:
                     self._hesitate(batch, route, durable=True)
 
@@ -264,7 +279,11 @@ class Broker:
             for subscriber, subscriptions in (route.durable if durable else route.live)
             if (since := tuple([each for each in subscriptions if each.since <= batch.offset]))
         ]
-        self._push(head, batch, wants, exclude)
+        if durable:
+            for subscriber, since in wants:
+                subscriber.push(batch, since)
+        else:
+            self._push(batch, wants, exclude)
         if isinstance(exclude, Subscriber):
             exclude.skipped(batch)
         if route.undecided:
@@ -415,12 +434,3 @@ class Broker:
             holder = self._durable.get(subscriber.name)
             if holder is not None and holder[1] is subscriber:
                 del self._durable[subscriber.name]
-
-
-def _go_on(cursors: list[Cursor]) -> Iterator[None]:
-    for cursor in cursors:
-        try:
-            cursor.go_on()
-        except Exception:  # the others have nothing to do with it
-            logger.exception("a subscriber cannot go on")
-        yield

@@ -1,7 +1,11 @@
-"""What is kept for a cursor that gets it a little later than others, because a batch goes to very
-many: all that it wants from its position on. It need not look for that in the log, where everything
-is that others publish meanwhile."""
+"""A batch that goes to very many: some get it at once, the others in turns.
 
+What one of those wants from there on is kept for it (`Late`): it need not look for that in the log,
+where everything is that others publish meanwhile. Whoever has published the batch is not read from
+until all have it (`FanOut`), or they would fall behind ever more.
+"""
+
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from headwater.message import Batch
@@ -27,3 +31,18 @@ class Late(Generic[W]):
             return False
         self.batches.append((batch, wants))
         return True
+
+
+class FanOut:
+    """The batch at this offset has not come to all yet."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self._waiting: list[Callable[[], None]] = []
+
+    def when_done(self, act: Callable[[], None]) -> None:
+        self._waiting.append(act)
+
+    def done(self) -> None:
+        for act in self._waiting:
+            act()

@@ -32,7 +32,7 @@ from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.log.engine import Receipt
 from headwater.rights import LOCAL, NOBODY, Rights
-from headwater.slowing import LOG, LOGIN, RATE, SUBSCRIPTIONS
+from headwater.slowing import FAN_OUT, LOG, LOGIN, RATE, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -210,6 +210,10 @@ class Peer(BrokerPeer):
                 share = account.share(command.run)
         batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
+        fan_out = self._broker.fan_out
+        if fan_out is not None and fan_out.offset == batch.offset:
+            self._outlet.pause(FAN_OUT)
+            fan_out.when_done(self._fanned_out)
         if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
@@ -252,6 +256,9 @@ class Peer(BrokerPeer):
         self._published = self._engine.end
         self._engine.when_durable(self._engine.end, partial(self.settled, command))
         self._engine.hurry()
+
+    def _fanned_out(self) -> None:
+        self._outlet.resume(FAN_OUT)
 
     def _relieved(self) -> None:
         self._waiting_for_log = False

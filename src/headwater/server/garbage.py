@@ -26,8 +26,8 @@ import pyarrow as pa
 logger = logging.getLogger(__name__)
 
 # A collection looks at what has come since the last one and is still there: not too much of it.
-YOUNG = 8_000
-MIDDLE = 1
+YOUNG = 20_000
+MIDDLE = 4
 # How often to see whether it is quiet, and how often everything is looked through then, or else.
 LOOK_SECONDS = 5.0
 QUIET_SECONDS = 600.0

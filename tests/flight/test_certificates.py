@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,22 @@ def test_certificates_of_clients(tmp_path: Path) -> None:
             list(stranger.do_action(flight.Action("log", b"")))
         with secure_client(port, authority, authority.client("ann")) as known:
             assert list(known.do_action(flight.Action("log", b"")))
+
+
+def test_half_a_handshake_is_disconnected(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).server()
+    with BrokerProcess(
+        tmp_path / "data",
+        HEADWATER_LISTEN_FLIGHT="tls://127.0.0.1:0",
+        HEADWATER_TLS_CERTIFICATE=str(pair.certificate),
+        HEADWATER_TLS_KEY=str(pair.key),
+        HEADWATER_LIMITS_HANDSHAKE_SECONDS="0.5",
+    ) as broker:
+        address = ("127.0.0.1", broker.ports["flight"])
+        with socket.create_connection(address, PATIENCE) as half:
+            half.sendall(bytes.fromhex("16030100c8010000c40303"))  # a ClientHello of 200 bytes
+            assert half.recv(1) == b""
+        assert broker.refusals("handshake_seconds") == 1
 
 
 def test_a_new_certificate_without_a_restart(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_a_huge_request_of_a_stranger_takes_little_memory(tmp_path: Path) -> Non
         assert send_action(broker, 512 * MIB) == 3
         assert peak(broker) - before < 256 * MIB
         assert counted(broker, "flight_connections_too_large") == 1
+        assert broker.refusals("flight.request_bytes") == 1
         assert "belong to no write" in broker.log
         assert client.act("log")["end"] == 0  # on its old connection
 
@@ -143,6 +144,7 @@ def test_who_makes_no_call_is_disconnected_and_who_did_is_not(tmp_path: Path) ->
                 while silent.recv(1 << 16):
                     pass  # the server's settings, and then the end
         assert counted(broker, "flight_connections_unfinished") == 2
+        assert broker.refusals("handshake_seconds") == 2
         client.act("log")
         assert the_only_inode(broker) == inode
 
@@ -166,6 +168,7 @@ def test_connections_have_a_limit_and_clients_come_back(tmp_path: Path) -> None:
             for _ in eventually():
                 if counted(broker, "flight_connections_refused") == 4:
                     break
+            assert broker.refusals("flight.connections") == 4
             with contextlib.closing(Kernel()) as kernel:
                 left = {each.inode for each in kernel.wires(address[1])}
             assert len(left) == 3 and inode in left  # who was let in goes last

@@ -16,6 +16,7 @@ LIMITS = (
     *("handshake_seconds", "unfinished_seconds", "message_bytes", "topic_bytes"),
     *("subscriptions", "patterns", "client_queues"),
     *("topics_per_user", "queues_per_user", "stored_bytes_per_user"),
+    *("flight.connections", "flight.request_bytes", "flight.input_bytes"),
     *("flight.calls", "flight.staged_bytes", "flight.commit_bytes", "flight.record_batch_bytes"),
 )
 

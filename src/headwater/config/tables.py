@@ -256,6 +256,12 @@ class Flight:
         "Connections to Arrow Flight. A new one takes the place of the one that has been idle for "
         "the longest time; its client connects again with its next call.",
     )
+    request_bytes: int = setting(
+        units.size("8MiB", "2GiB"),
+        "32MiB",
+        "What an Arrow Flight client may have on its way that belongs to no write: requests, of at "
+        "most 4 MiB each. Beyond it, it is disconnected.",
+    )
     input_bytes: int = setting(
         units.size("64MiB"),
         "2GiB",

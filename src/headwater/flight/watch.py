@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from headwater.errors import OVER_LIMITS
 from headwater.flight.balances import Balance, WriteAllowance
 from headwater.flight.kernel import Kernel, Wire
 from headwater.protocols.base import ServiceCounter
@@ -30,8 +31,6 @@ REST_SECONDS = 0.1
 SHARE = 60
 MOST_SECONDS = 0.2
 BUSY_BYTES = 64 * 1024
-# A request has at most 4 MiB, and a client rarely has more than one on its way.
-REQUESTS_BYTES = 32 << 20
 # Of `flight.input_bytes`, clients may have one part in so many for what is no write.
 REQUESTS_SHARE = 8
 # How far gRPC reads ahead of a handler that is slow: 160 MiB was measured on loopback.
@@ -52,6 +51,8 @@ UNSEEN_SECONDS = 10.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchLimits:
     connections: int = 1000
+    #: A request has at most 4 MiB, and a client rarely has more than one on its way.
+    request_bytes: int = 32 << 20
     input_bytes: int = 2 << 30
     #: The largest record batch that is accepted.
     batch_bytes: int = 64 << 20
@@ -185,10 +186,10 @@ class Watch:
     def _judge(self, balances: list[Balance], now: float) -> None:
         beyond = {balance: balance.beyond(self._allowance, now) for balance in balances}
         large = {
-            balance: f"it has sent {_mebibytes(size)} that belong to no write; a request has less "
-            f"than {_mebibytes(REQUESTS_BYTES)}, a record batch flight.record_batch_bytes"
+            balance: f"it has sent {_mebibytes(size)} that belong to no write, and "
+            f"flight.request_bytes allows {_mebibytes(self._limits.request_bytes)}"
             for balance, size in beyond.items()
-            if size > REQUESTS_BYTES
+            if size > self._limits.request_bytes
         }
         # What was believed of strangers counts where they are all together.
         left = {
@@ -196,20 +197,29 @@ class Watch:
             for balance, size in beyond.items()
             if balance not in large
         }
-        large |= self._over(
+        largest = self._over(
             left, self._limits.input_bytes // REQUESTS_SHARE, "requests, an eighth of "
         )
-        held = {balance: balance.held for balance in balances if balance not in large}
-        large |= self._over(held, self._limits.input_bytes, "what is on its way in, ")
+        held = {
+            balance: balance.held
+            for balance in balances
+            if balance not in large and balance not in largest
+        }
+        largest |= self._over(held, self._limits.input_bytes, "what is on its way in, ")
+        rest = [each for each in balances if each not in large and each not in largest]
         silent = {
             balance: why
-            for balance in balances
-            if balance not in large and (why := self._silence(balance, beyond[balance], now))
+            for balance in rest
+            if (why := self._silence(balance, beyond[balance], now))
         }
-        rest = [each for each in balances if each not in large and each not in silent]
-        self._close(large, self._too_much)
-        self._close(silent, self._silent)
-        self._close(self._superfluous(rest, now), self._too_many)
+        rest = [each for each in rest if each not in silent]
+        uncalled = {balance: why for balance, why in silent.items() if not balance.called}
+        unfinished = {balance: why for balance, why in silent.items() if balance.called}
+        self._close(large, self._too_much, "flight.request_bytes")
+        self._close(largest, self._too_much, "flight.input_bytes")
+        self._close(uncalled, self._silent, "handshake_seconds")
+        self._close(unfinished, self._silent, "unfinished_seconds")
+        self._close(self._superfluous(rest, now), self._too_many, "flight.connections")
 
     def _over(self, sizes: Mapping[Balance, float], most: int, what: str) -> dict[Balance, str]:
         """The largest, until the rest is not too much."""
@@ -259,11 +269,12 @@ class Watch:
         why = "flight.connections allows no more, and it has been idle for the longest time"
         return dict.fromkeys([*idle, *busy][:many], why)
 
-    def _close(self, balances: Mapping[Balance, str], counter: ServiceCounter) -> None:
+    def _close(self, balances: Mapping[Balance, str], counter: ServiceCounter, limit: str) -> None:
         if not balances:
             return
         done = hang_up_on({balance.inode for balance in balances})
         counter.count += len(done)
+        OVER_LIMITS[limit] += len(done)
         closed = {balance: why for balance, why in balances.items() if balance.inode in done}
         _tell(closed, self._names(closed))
 

@@ -106,6 +106,7 @@ def flight_settings(config: Config) -> flight.FlightSettings | None:
         commit_bytes=config.flight.commit_bytes,
         watch=flight.WatchLimits(
             connections=config.flight.connections,
+            request_bytes=config.flight.request_bytes,
             input_bytes=config.flight.input_bytes,
             # As for checks of rows: one message always fits into a record batch.
             batch_bytes=max(config.flight.record_batch_bytes, 2 * config.limits.message_bytes),

@@ -179,3 +179,56 @@ def test_whoever_publishes_to_very_many_waits_until_all_have_it(tmp_path: Path) 
         assert broker.fan_out is None
 
     run(tmp_path, check)
+
+
+class Failing(Client):
+    """Cannot be given anything."""
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
+        raise RuntimeError("the test wants it")
+
+
+def test_one_that_fails_keeps_no_other_from_going_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(broker: Broker) -> None:
+        many = [subscribed(Client(broker)) for _ in range(COUNT // 2)]
+        subscribed(Failing(broker))
+        behind = [subscribed(Client(broker)) for _ in range(COUNT // 2)]
+        Client(broker).publish("many", b"1")
+        await settle(broker)
+        assert [got(each) for each in many + behind] == [[b"1"]] * COUNT
+        assert broker.fan_out is None
+
+    run(tmp_path, check)
+    assert [each.message for each in caplog.records] == ["a subscriber cannot go on"]
+
+
+class Waking(Client):
+    """What it is given lets another go on at once."""
+
+    other: Client | None = None
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
+        if self.other is not None:
+            self.other.peer.drained()
+        return super().deliver(batch, subscriptions)
+
+
+def test_one_that_goes_on_in_the_middle_of_a_push_is_given_that_batch_too(tmp_path: Path) -> None:
+    async def check(broker: Broker) -> None:
+        waking = subscribed(Waking(broker))
+        many = [subscribed(Client(broker)) for _ in range(COUNT)]
+        publisher = Client(broker)
+        publisher.publish("many", b"1")
+        assert isinstance(waking, Waking)
+        assert got(many[-1]) == []
+        waking.other = many[-1]
+        publisher.publish("many", b"2")
+        waking.other = None
+        await settle(broker)
+        publisher.publish("many", b"3")
+        await settle(broker)
+        assert [got(each) for each in many] == [[b"1", b"2", b"3"]] * COUNT
+
+    run(tmp_path, check)

@@ -175,6 +175,13 @@ def may_import(part: str, name: str) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in allowed | {part})
 
 
+def test_nobody_uses_wait_for() -> None:
+    """Of Python 3.11 it forgets that it is cancelled if that comes in the moment in which it ends.
+    `asyncio.timeout` does not."""
+    calls = [name_of(file) for file in FILES if "asyncio.wait_for(" in file.read_text()]
+    assert not calls
+
+
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_imports_point_one_way(file: Path) -> None:
     module = module_of(file)

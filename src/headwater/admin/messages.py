@@ -223,7 +223,8 @@ class MessageHandlers:
         receipt = AwaitedReceipt()
         batch = self._broker.publish(run, receipt, None)
         self._engine.hurry()
-        error = await asyncio.wait_for(receipt.error, WAIT_SECONDS)
+        async with asyncio.timeout(WAIT_SECONDS):
+            error = await receipt.error
         if error is not None:
             raise error
         return batch.offset

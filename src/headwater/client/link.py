@@ -124,7 +124,8 @@ class Link(asyncio.Protocol):
     async def _parted(self, transport: asyncio.Transport) -> None:
         """TLS ends with a word of both sides; a program that ends before that leaves it open."""
         try:
-            await asyncio.wait_for(self._gone.wait(), FAREWELL_SECONDS)
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._gone.wait()
         except TimeoutError:
             transport.abort()
 

@@ -161,6 +161,18 @@ class BoundedConnection(H11Protocol):
 
     # What uvicorn calls
 
+    def send_400_response(self, msg: str) -> None:
+        """What the client sends is no HTTP any more. If it was to have an answer, nobody goes on
+        with that: `connection_lost`, which comes a moment later, would be too late."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+                return
+        super().send_400_response(msg)
+
     def on_response_complete(self) -> None:
         self._look()
         super().on_response_complete()  # which may find the next request
@@ -233,12 +245,14 @@ def bounded(bounds: ConnectionBounds) -> tuple[type[BoundedConnection], OpenConn
 
 def check() -> None:
     """Compare uvicorn with what this module knows of it."""
-    UVICORN.check_attributes("H11Protocol", H11Protocol, "handle_events", "on_response_complete")
+    called = "handle_events", "on_response_complete", "send_400_response"
+    UVICORN.check_attributes("H11Protocol", H11Protocol, *called)
     protocol = H11Protocol.__init__.__code__.co_names
     cycle = RequestResponseCycle.__init__.__code__.co_names
     for names, used in (
         (protocol, ("loop", "transport", "cycle")),
-        (cycle, ("more_body", "response_complete")),
+        (cycle, ("disconnected", "message_event", "more_body")),
+        (cycle, ("response_complete", "response_started")),
     ):
         for name in used:
             if name not in names:

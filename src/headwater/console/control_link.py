@@ -77,7 +77,8 @@ class ControlLink:
         as it takes (no timeout) does not keep others from asking."""
         async with self._slots if timeout is not None else nullcontext():
             try:
-                answer = await asyncio.wait_for(self._ask(ControlRequest(do, arguments)), timeout)
+                async with asyncio.timeout(timeout):
+                    answer = await self._ask(ControlRequest(do, arguments))
             except (OSError, EOFError, ValueError, TimeoutError):
                 raise NoAnswer("the broker does not answer") from None
         if "error" in answer:

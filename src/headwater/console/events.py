@@ -95,7 +95,10 @@ class EventStream(Response):
             if not self._may_read():
                 return
             body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-            await asyncio.wait_for(send(body), PATIENCE_SECONDS)
+            # `asyncio.wait_for` of Python 3.11 would forget a cancellation that comes in the moment
+            # in which `send` ends: the stream would stay open for ever, with nobody to read it.
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await send(body)
 
 
 async def _gone(receive: Receive) -> None:

@@ -193,7 +193,8 @@ async def _rows(listener: TailReader) -> AsyncGenerator[str]:
     yield listener.take()
     while True:
         try:
-            await asyncio.wait_for(listener.news.wait(), HEARTBEAT_SECONDS)
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await listener.news.wait()
         except TimeoutError:
             yield HEARTBEAT
             continue

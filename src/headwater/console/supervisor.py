@@ -147,7 +147,8 @@ class ConsoleSupervisor:
         assert child.stdin is not None
         child.stdin.close()
         try:
-            await asyncio.wait_for(child.wait(), FAREWELL_SECONDS)
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await child.wait()
         except TimeoutError:
             child.kill()
             await child.wait()

@@ -128,7 +128,8 @@ class Child:
             with suppress(ProcessLookupError):
                 self._process.terminate()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _STOP_SECONDS)
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._process.wait()
         finally:  # also if someone presses Ctrl-C once more
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -239,7 +239,8 @@ class FlightService:
         ended = asyncio.Event()
         threading.Thread(target=self._shut_down, args=(ended,), daemon=True).start()
         try:
-            await asyncio.wait_for(ended.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await ended.wait()
         except TimeoutError:
             logger.warning("a reader over Flight does not take its last rows; it is cut off")
             return False

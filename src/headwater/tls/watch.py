@@ -35,7 +35,8 @@ class KeyringWatch:
     async def _watch(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._at_once.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._at_once.wait()
             look = Keyring.reload if self._at_once.is_set() else Keyring.look
             self._at_once.clear()
             # In a thread: the files may be on a disk of the network.

@@ -7,10 +7,12 @@ import pytest
 
 from headwater.errors import LogDamaged, LogError
 from headwater.log.embedded import repair as mending
+from headwater.log.embedded.frame import HEADER
 from headwater.log.embedded.store import LogStore
 from headwater.log.embedded.verify import SegmentReport, verify
 from headwater.log.embedded.view import View
 from tests.log.helpers import (
+    START_TIME,
     Message,
     append,
     contents,
@@ -134,6 +136,22 @@ def test_a_damaged_frame_header_in_a_full_segment(tmp_path: Path) -> None:
     assert caught.value.first == 3
     assert sum(len(batch.run) for batch in got) == 3
     assert contents(store, first.end) == written[first.end :]
+    store.close()
+
+
+def test_times_are_not_looked_for_behind_a_damaged_frame_header(tmp_path: Path) -> None:
+    """Of a full segment that is not sealed yet, even the first header may be the one."""
+    store = LogStore.open(tmp_path, segment_bytes=6_000)
+    fill(store, 12)
+    first = store.segments[0]
+    store.close()
+    start = first.path.read_bytes().index(b"\xff\xff\xff\xff", 600) - HEADER.size
+    flip(first.path, start + 3, 7)
+    store = LogStore.open(tmp_path)
+    with pytest.raises(LogDamaged, match="the header of a frame is damaged") as caught:
+        store.offset_at(START_TIME)
+    assert (caught.value.first, caught.value.last) == (0, first.end - 1)
+    assert store.offset_at(store.last_timestamp) == store.end - 1
     store.close()
 
 

@@ -45,6 +45,8 @@ _OPEN_SEGMENTS = 32
 _CACHE_BYTES = 32 << 20
 _LOOK_AGAIN = 100
 
+_HEADER_DAMAGED = "the header of a frame is damaged"
+
 _Item = TypeVar("_Item")
 # What to make of a frame from an offset on: items, where to go on, and how many bytes they are.
 _Take = Callable[[FrameRows, int, int], tuple[list[_Item], int, int]]
@@ -124,6 +126,8 @@ class LogReader:
         if found is None:
             return self.end
         segment, opened = self._at(found.base)
+        if not len(opened.index):
+            raise segment.damaged(segment.base, segment.end, _HEADER_DAMAGED)
 
         def begins(number: int) -> int:
             rows = self._rows(segment, opened, number)
@@ -162,7 +166,7 @@ class LogReader:
             segment, opened = self._at(at)
             number = opened.index.find(max(at, segment.base))
             if number >= len(opened.index):
-                raise segment.damaged(at, segment.end, "the header of a frame is damaged")
+                raise segment.damaged(at, segment.end, _HEADER_DAMAGED)
             base, stop = opened.index.bases[number], opened.index.bases[number + 1]
             counts = opened.index.counts(number) if at <= base and stop <= end else None
             if counts is None:
@@ -225,7 +229,7 @@ class LogReader:
         index = opened.index
         first = index.find(max(offset, segment.base))
         if first == len(index):
-            raise segment.damaged(offset, segment.end, "the header of a frame is damaged")
+            raise segment.damaged(offset, segment.end, _HEADER_DAMAGED)
         stop = min(index.find(end - 1) + 1, len(index))
         while first < stop and not index.may_hold(first, wanted):
             first += 1
@@ -259,7 +263,7 @@ class LogReader:
     def _decode(self, segment: Segment, data: memoryview, base: int, end: int) -> FrameRows:
         fault, length, count = frame.check_header(data[: frame.HEADER.size], base, len(data))
         if fault is None and (length, count) != (len(data), end - base):
-            fault = "the header of a frame is damaged"
+            fault = _HEADER_DAMAGED
         if fault is None and not frame.intact(data, self.identity):
             fault = "the checksum of a frame does not fit"
         if fault is not None:

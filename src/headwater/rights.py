@@ -70,6 +70,13 @@ def pattern_of(topics: str, name: str = "") -> LevelFilter:
     return LevelFilter.parse(topics.replace(USER, name) if name else topics)
 
 
+def grant_among(grants: Sequence[Grant], topic: str) -> Grant | None:
+    for grant in grants:
+        if grant.matches(topic):
+            return grant
+    return None
+
+
 class Allowed:
     """On which topics one principal may do one thing."""
 
@@ -104,10 +111,12 @@ class Allowed:
 
     def grant_for(self, topic: str) -> Grant | None:
         """Why it is allowed."""
-        for grant in self._grants:
-            if grant.matches(topic):
-                return grant
-        return None
+        return grant_among(self._grants, topic)
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """Those of now: after a change there are others."""
+        return self._grants
 
     def change(self, grants: Iterable[Grant]) -> None:
         self._grants = tuple(grants)
@@ -120,10 +129,12 @@ class Allowed:
 class Rights:
     """What one principal may do."""
 
-    __slots__ = ("history", "principal", "publish", "queues", "replay", "subscribe")
+    __slots__ = ("ended", "history", "principal", "publish", "queues", "replay", "subscribe")
 
     def __init__(self, principal: Principal, rules: Sequence[Rule] = ()) -> None:
         self.principal = principal
+        #: Whoever had these is not known any more.
+        self.ended = False
         self.publish = Allowed()
         self.subscribe = Allowed()
         self.history = Allowed()
@@ -146,6 +157,16 @@ class Rights:
                 self.replay.change(grants)
         self.replay.forget()
 
+    def end(self) -> None:
+        """From now on, nothing is allowed, for there is no such principal any more."""
+        self.ended = True  # first: any thread that finds something forbidden can tell why
+        self.change(())
+
+    def check_known(self) -> None:
+        """Raise Refusal if they have ended. Any thread may ask."""
+        if self.ended:
+            raise self.farewell()
+
     def of(self, action: str) -> Allowed:
         if action == PUBLISH:
             return self.publish
@@ -157,7 +178,13 @@ class Rights:
         """Tells a client that something is not allowed."""
         if self.principal is NOBODY:
             return Refusal(Code.NOT_PERMITTED, WHO)
+        if self.ended:
+            return self.farewell()
         return Refusal(Code.NOT_PERMITTED, f"{self.principal} may not {VERBS[action]} {topic}")
+
+    def farewell(self) -> Refusal:
+        """Tells a client that it is nobody's any more."""
+        return Refusal(Code.NOT_PERMITTED, f"{self.principal} is not known any more")
 
 
 WHO = "this listener is for clients that say who they are: log in, or come with a certificate"

@@ -7,8 +7,10 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from headwater.identity.attempts import FREE_ATTEMPTS
 from tests.console.stand import publish
 from tests.e2e.process import BrokerProcess, eventually
+from tests.e2e.test_lockout import ATTACKER, WRONG, log_in_to_prism
 
 DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "grafana.json"
 
@@ -38,6 +40,23 @@ def test_metrics(broker: BrokerProcess, client: httpx.Client) -> None:
     assert labels <= {"protocol", "topic", "queue", "reason", "le", "version", "limit", "code"}, (
         "no label for each client"
     )
+
+
+def test_logins_that_fail_are_counted(broker: BrokerProcess, client: httpx.Client) -> None:
+    def figures() -> tuple[float, float]:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        found = {sample.name: sample.value for each in families for sample in each.samples}
+        return found["headwater_login_failures_total"], found["headwater_login_lockouts_total"]
+
+    failed, (before, kept_out) = 0, figures()
+    while "too many attempts" not in log_in_to_prism(
+        broker.ports["prism"], ATTACKER, "nobody", WRONG
+    ):
+        failed += 1
+    assert failed >= FREE_ATTEMPTS
+    for _ in eventually():
+        if figures() == (before + failed, kept_out + 1):
+            break
 
 
 def test_health(client: httpx.Client) -> None:

@@ -74,15 +74,15 @@ def test_each_wrong_secret_doubles_the_wait(
         # Where nobody has been before has to wait too, until somebody shows that they know it.
         assert await attempt(ELSEWHERE, right)
         for wait in (1, 2, 4, 8):
-            failures, refused = gate.attempts.failures, gate.attempts.refused
+            failures, refused = gate.failures, gate.attempts.refused
             clock.now += wait - 0.5
             assert await attempt(ATTACKER, right)  # it is not even looked at
-            assert (gate.attempts.failures, gate.attempts.refused) == (failures, refused + 1)
+            assert (gate.failures, gate.attempts.refused) == (failures, refused + 1)
             assert not await attempt(HOME, right)
             assert not await attempt(ELSEWHERE, right)
             clock.now += 0.5
             assert await attempt(ATTACKER, wrong)
-            assert gate.attempts.failures == failures + 1
+            assert gate.failures == failures + 1
 
     async def main() -> None:
         async with running(tmp_path) as made:

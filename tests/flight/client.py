@@ -1,7 +1,8 @@
 """A plain Flight client for tests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,16 @@ class Client:
             writer.done_writing()
             answer = reader.read()
         return None if answer is None else json.loads(answer.to_pybytes())
+
+    @contextmanager
+    def writing(self, schema: Any, **command: Any) -> Iterator[Callable[[Any], None]]:
+        """Batch by batch; what the broker says to it is raised at the end."""
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        writer, reader = self._client.do_put(descriptor, schema, self._options)
+        with writer:
+            yield writer.write_batch
+            writer.done_writing()
+            reader.read()
 
     def close(self) -> None:
         self._client.close()

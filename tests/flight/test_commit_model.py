@@ -10,15 +10,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from headwater.actions import ANONYMOUS
 from headwater.broker.broker import Broker
-from headwater.errors import LogUnavailable
+from headwater.errors import LogUnavailable, Refusal
 from headwater.flight import requests
 from headwater.flight.entrance import Caller
 from headwater.flight.service import FlightService, FlightSettings
 from headwater.flight.stages import StagedRows, Stages
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Group, Run
-from headwater.rights import everything
+from headwater.rights import Principal, Rights, everything
 from headwater.slowing import Slowdowns
 from headwater.traffic import Traffic
 from tests.broker.client import Client, settle
@@ -28,6 +29,7 @@ from tests.flight.client import rows
 Rows = list[tuple[str, bytes]]
 
 RIGHTS = everything()
+NO_RIGHTS = Rights(Principal(ANONYMOUS))  # whose queries are called as the owner's
 CALLER = Caller(RIGHTS, "192.0.2.1:5000", lambda: False)
 
 
@@ -131,17 +133,22 @@ class CommitModel(BrokerModel):
             self.wait(asyncio.to_thread(self.flight.stage, request, CALLER, iter([rows(*part)])))
 
     @precondition(lambda self: self.staged is not None)
-    @rule(place=st.sampled_from((*PLACES, "refused", "", "")))
+    @rule(place=st.sampled_from((*PLACES, "refused", "forbidden", "", "")))
     def commit(self, place: str) -> None:
-        """It succeeds, or the process ends somewhere on the way, or the log refuses."""
+        """It succeeds, or the process ends somewhere on the way, or the log refuses, or whoever
+        commits may not publish any more."""
         self.broker.refusing = place == "refused"
         self.stages.at = place
         request = requests.Commit("q", self.batch, self.parts)
         try:
-            self.wait(asyncio.to_thread(self.flight.commit, request, RIGHTS))
+            rights = NO_RIGHTS if place == "forbidden" else RIGHTS
+            self.wait(asyncio.to_thread(self.flight.commit, request, rights))
         except Crash:
             self.restart()
         except LogUnavailable:
+            return
+        except Refusal:
+            assert place == "forbidden" and not self.stages.intents()
             return
         self.broker.refusing = False
         self._note_committed()
@@ -191,7 +198,7 @@ class CommitModel(BrokerModel):
         assert found in (self.expected, self.expected + (self.staged or []))
 
 
-@pytest.mark.parametrize("place", ["", "refused", *PLACES])
+@pytest.mark.parametrize("place", ["", "refused", "forbidden", *PLACES])
 @pytest.mark.parametrize("sizes", [[1], [2, 0, 3]])
 def test_every_place_where_a_commit_can_end(place: str, sizes: list[int]) -> None:
     """The model, led by hand: its own choices may leave a place out."""

@@ -11,10 +11,13 @@ import pytest
 from pyarrow import flight
 
 from headwater import local_tokens
+from headwater.control import call
 from headwater.errors import ConfigError, Refusal
+from headwater.identity.attempts import FREE_ATTEMPTS
 from headwater.identity.book import AccessBook
 from headwater.spark.flight_client import FlightClient, RecordSelection
 from tests.e2e.process import BrokerProcess, eventually
+from tests.flight.relay import relay
 
 CLOSED = {"HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto", "HEADWATER_AUDIT_EVENTS": "all"}
 
@@ -22,8 +25,8 @@ CLOSED = {"HEADWATER_LISTENER_FLIGHT_ANONYMOUS": "auto", "HEADWATER_AUDIT_EVENTS
 class Caller:
     """pyarrow's own client, with a token."""
 
-    def __init__(self, broker: BrokerProcess, token: str = "") -> None:
-        self._client = flight.connect(f"grpc://127.0.0.1:{broker.ports['flight']}")
+    def __init__(self, broker: BrokerProcess, token: str = "", port: int = 0) -> None:
+        self._client = flight.connect(f"grpc://127.0.0.1:{port or broker.ports['flight']}")
         headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
         self._options = flight.FlightCallOptions(headers=headers)
 
@@ -70,14 +73,36 @@ def test_without_a_token_nobody_gets_in(tmp_path: Path) -> None:
                 stranger.act("log")
             with pytest.raises(flight.FlightUnauthenticatedError):
                 stranger.append("p", 1, "a/x")
-        guesser = Caller(broker, "hw_guess")
-        for _ in eventually():
-            try:
-                guesser.act("log")
-            except flight.FlightUnauthenticatedError as error:
-                if "too many attempts" in str(error):
-                    break
+        assert call(broker.data, "metrics")["access"]["failed"] == 2  # to give none is no guess
         assert "could not log in" in broker.log
+
+
+def guess(caller: Caller) -> None:
+    """Until it has to wait."""
+    for _ in eventually():  # on a slow machine, the first waits may be over by the next attempt
+        with pytest.raises(flight.FlightUnauthenticatedError) as refused:
+            caller.act("log")
+        if "too many attempts: wait" in str(refused.value):
+            return
+
+
+def test_who_guesses_tokens_keeps_nobody_out_who_has_one(tmp_path: Path) -> None:
+    broker, token = closed_broker(tmp_path / "data")
+    with broker, relay(broker.ports["flight"], "127.0.0.2") as elsewhere:
+        guess(Caller(broker, "hw_guess"))
+        for port in (elsewhere, broker.ports["flight"]):
+            assert Caller(broker, token, port).topics() == []
+        assert Caller(broker, local_tokens.kept_in(broker.data)).act("log")
+        # Others who guess are not kept out by those before them, but by themselves.
+        stranger = Caller(broker, "hw_guess", elsewhere)
+        with pytest.raises(flight.FlightUnauthenticatedError, match="this token is not known"):
+            stranger.act("log")
+        guess(stranger)
+        figures = call(broker.data, "metrics")["access"]
+        assert figures["failed"] >= 2 * FREE_ATTEMPTS and figures["locked_out"] >= 2
+        broker.stop()
+        for address in ("127.0.0.1", "127.0.0.2"):
+            assert f"a token could not log in from {address}:" in broker.log
 
 
 def test_a_user_reads_and_writes_what_rules_allow(tmp_path: Path) -> None:

@@ -94,6 +94,19 @@ def test_another_connection_of_a_user_has_a_rate_of_its_own(tmp_path: Path) -> N
     asyncio.run(check())
 
 
+def test_nobody_waits_for_a_user_that_is_removed(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with standing(tmp_path, messages_per_second=0.01) as stand:
+            alice = caller_of("alice")
+            waiting = asyncio.ensure_future(stand.stage(alice, 1, batches(2)))
+            await slowed(stand, waiting)
+            alice.rights.end()
+            with pytest.raises(Refusal, match="user:alice is not known any more"):
+                await waiting
+
+    asyncio.run(check())
+
+
 def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
     async def check() -> None:
         async with standing(tmp_path, messages_per_second=0.01) as stand:

@@ -28,7 +28,6 @@ def test_waits_grow() -> None:
     assert max(waits) == LONGEST_WAIT
     clock.now += LONGEST_WAIT
     assert attempts.wait_for("a", "n") == 0
-    assert attempts.failures == FREE_ATTEMPTS + 11
     assert attempts.refused == 12
 
 
@@ -52,6 +51,18 @@ def test_who_was_here_before_is_not_locked_out_by_others() -> None:
     assert attempts.wait_for("home", "alice") == 0
     fail(attempts, "home", "alice", FREE_ATTEMPTS)
     assert attempts.wait_for("home", "alice") > 0
+
+
+def test_those_who_give_no_name_wait_where_they_failed_and_nowhere_else() -> None:
+    attempts = Attempts(Clock())
+    fail(attempts, "a", "", FREE_ATTEMPTS)
+    assert attempts.wait_for("a", "") > 0
+    assert attempts.wait_for("elsewhere", "") == 0
+    assert attempts.wait_for("a", "alice") == 0
+    fail(attempts, "a", "alice", FREE_ATTEMPTS)
+    fail(attempts, "b", "alice", FREE_ATTEMPTS)
+    assert attempts.wait_for("b", "alice") > 0
+    assert attempts.wait_for("b", "") == 0
 
 
 def test_it_is_forgotten_after_a_while() -> None:

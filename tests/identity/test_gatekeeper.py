@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from headwater.actions import PUBLISH
 from headwater.commands import Password
 from headwater.errors import Code, Refusal
 from headwater.identity import gatekeeper
 from headwater.identity.book import AccessBook
 from headwater.identity.gatekeeper import Gatekeeper
-from headwater.identity.users import User, is_password_of
+from headwater.identity.users import User, holder_of, is_password_of
 from headwater.rights import Rights
 from tests.e2e.process import PATIENCE
 
@@ -46,6 +47,40 @@ def test_equal_passwords_are_hashed_once(tmp_path: Path, monkeypatch: pytest.Mon
         gate.refresh()
         (refused,) = await log_in("the right one", 1)
         assert isinstance(refused, Refusal)
+        gate.stop()
+
+    asyncio.run(check())
+
+
+def test_who_is_removed_while_a_token_is_looked_up_has_no_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flight asks in threads of its own, between any two steps of a change."""
+    book = AccessBook(tmp_path)
+    book.add_user("ann", "client")
+    token = book.add_token("ann")["token"]
+
+    async def check() -> None:
+        gate = Gatekeeper(book.users, book.rules, {})
+
+        def found_and_removed(users: dict[str, User], token: str) -> User | None:
+            user = holder_of(users, token)
+            book.remove_user("ann")
+            gate.refresh()
+            return user
+
+        known = gate.user_with_token(token)
+        assert known is not None and known.publish.may("a")
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(gatekeeper, "holder_of", found_and_removed)
+            late = gate.user_with_token(token)
+        for rights in (known, late):
+            assert rights is not None and not rights.publish.may("a")
+            assert str(rights.refusal(PUBLISH, "a")) == "user:ann is not known any more"
+        book.add_user("ann", "client")
+        gate.refresh()
+        again = gate.rights_of(known.principal)
+        assert again.publish.may("a") and not again.ended
         gate.stop()
 
     asyncio.run(check())
@@ -89,7 +124,7 @@ def test_a_password_that_cannot_be_hashed_lets_nobody_in_and_holds_nobody_up(
             broken.setattr(gate, "_hashing", NoThread())
             await all_are_refused()
         assert "can't start new thread" in caplog.text
-        assert not gate.attempts.failures  # they have not guessed
+        assert not gate.failures  # they have not guessed
         (rights,) = await log_in(1)
         assert isinstance(rights, Rights) and str(rights.principal) == "user:ann"
         gate.stop()

@@ -32,10 +32,9 @@ class AccessHandlers:
 
     def figures(self) -> dict[str, Any]:
         """What was refused, for monitoring."""
-        attempts = self._gate.attempts
         return {
-            "failed": attempts.failures,
-            "locked_out": attempts.refused,
+            "failed": self._gate.failures,
+            "locked_out": self._gate.attempts.refused,
             "limits": {name: OVER_LIMITS[name] for name in LIMITS},
             "declined": {code.value: DECLINED[code] for code in Code},
         }

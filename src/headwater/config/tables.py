@@ -241,8 +241,9 @@ class Flight:
     token: str | None = setting(
         units.or_off(units.secret()),
         "off",
-        "Token that Arrow Flight clients, such as Spark, must send. Without a token, everyone who "
-        "reaches the listener may read and write.",
+        "The broker's own token for Arrow Flight: whoever sends it may do everything there. If it "
+        "is not set, the broker makes one at its first start, in a file that only its owner reads "
+        "(`flight.token` in the data directory).",
     )
     calls: int = setting(
         units.whole_number(1, 10_000),

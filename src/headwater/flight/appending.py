@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater import arrow_compute as pc
+from headwater.actions import PUBLISH
 from headwater.broker.broker import Broker
 from headwater.broker.delays import FROM
-from headwater.broker.quotas import OverQuota, Share
+from headwater.broker.quotas import Share
 from headwater.courtesy import Courtesy
 from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.flight.rows import PROTOCOL, memory_of, runs_of
@@ -56,19 +57,20 @@ class BatchAppender:
         self, intent: Intent, resumed: bool, rights: Rights | None = None
     ) -> tuple[int, int]:
         """Append the rows of a batch, without those that are there already. Returns the first
-        offset, and how many there are. Without rights, they are on nobody's account."""
+        offset, and how many there are. Without rights, they are on nobody's account, and nobody is
+        asked whether they may be published."""
         begin, stored = self._stored(intent) if resumed else (None, 0)
         rows = self._stages.rows(intent.files)
         self._in_use.append(rows)
         try:
-            runs, share = self._runs(intent, rows, stored)
             # What is visible in part has to become so as a whole.
+            runs, share = self._runs(intent, rows, stored, None if stored else rights)
             charge = Charge(share, rights, refusable=not stored)
             first = self._publish(runs, rows, charge) if runs else self._engine.watermark
         except LogUnavailable:  # some of it may be in the log
             raise
-        except Refusal as error:
-            if not resumed or isinstance(error, OverQuota):
+        except Refusal:
+            if not stored:
                 self._stages.forget(intent)
             raise
         first = first if begin is None else begin
@@ -108,11 +110,16 @@ class BatchAppender:
                 count += len(found)
         return first, count
 
-    def _runs(self, intent: Intent, rows: StagedRows, skip: int) -> tuple[list[Run], Share]:
+    def _runs(
+        self, intent: Intent, rows: StagedRows, skip: int, rights: Rights | None
+    ) -> tuple[list[Run], Share]:
         runs: list[Run] = []
         share = Share(self._broker.accounts.quotas)
         held, courtesy = 0, Courtesy()
         for run in runs_of(rows, intent.publisher, skip):
+            # When they were staged they might be published; now is what counts.
+            if rights is not None and not rights.publish.may(run.topic):
+                raise rights.refusal(PUBLISH, run.topic)
             runs.append(run)
             share.add(run)
             held += memory_of(run)

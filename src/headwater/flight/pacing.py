@@ -62,6 +62,7 @@ class Pacing:
         try:
             while (seconds := at - time.monotonic()) > 0:
                 self._rest(min(seconds, LOOK_SECONDS))
+                caller.rights.check_known()
                 if caller.is_cancelled():
                     raise Refusal(Code.UNAVAILABLE, "the client has gone")
         finally:

@@ -14,12 +14,15 @@ from headwater.flight.appending import READ_BYTES
 from headwater.flight.entrance import Caller
 from headwater.flight.exports import Exports
 from headwater.flight.requests import READ_SCHEMA, Read
-from headwater.rights import LOCAL, Rights
+from headwater.rights import LOCAL, Rights, grant_among
 from headwater.traffic import Traffic
 
 # How many rows a batch that is sent should have.
 CHUNK_ROWS = 65_536
 CHUNK_BYTES = 4 * 1024 * 1024
+
+#: Says of a topic whether it is wanted.
+Wanted = Callable[[str], bool]
 
 
 class RangeReader:
@@ -41,6 +44,7 @@ class RangeReader:
     def read(self, request: Read, caller: Caller) -> tuple[Any, Iterator[Any]]:
         """The schema, and record batches of that schema, of topics whose history may be read."""
         rights = caller.rights
+        wanted = allowed(request.wanted(), rights)
         for topic in request.topics or ():
             if not rights.history.may(topic):
                 raise rights.refusal(HISTORY, topic)
@@ -49,7 +53,7 @@ class RangeReader:
             raise HeadwaterError(f"the log ends at {self._engine.watermark}, before {request.end}")
         names = READ_SCHEMA.names if request.headers else READ_SCHEMA.names[:-1]
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
-        batches = self._flat(request, caller, schema)
+        batches = self._flat(request, wanted, caller, schema)
         self._exports.begin(caller, request, time.monotonic())
         return schema, self._counted(_chunks(batches), request, caller)
 
@@ -71,11 +75,15 @@ class RangeReader:
                 f"begins at {kept}"
             )
 
-    def _flat(self, request: Read, caller: Caller, schema: Any) -> Iterator[Any]:
-        at, wanted = request.start, allowed(request.wanted(), caller.rights)
+    def _flat(
+        self, request: Read, wanted: Wanted | None, caller: Caller, schema: Any
+    ) -> Iterator[Any]:
+        at = request.start
         while at < request.end and not caller.is_cancelled():
             self._check_running()  # it may be long until there is anything to send
             batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            # For somebody who is removed meanwhile, all that is new to this read is left out.
+            caller.rights.check_known()
             # Retention does not wait for readers, and what it takes meanwhile is passed over.
             self._check_kept(at, request.end)
             at = following
@@ -85,11 +93,23 @@ class RangeReader:
                 )
 
 
-def allowed(wanted: Callable[[str], bool] | None, rights: Rights) -> Callable[[str], bool] | None:
-    """Of the wanted topics, those whose history may be read. None: all there are."""
-    may_read = rights.history.may
+def allowed(wanted: Wanted | None, rights: Rights) -> Wanted | None:
+    """Of the wanted topics, those whose history may be read. None: all there are.
+
+    Raises Refusal for a topic that might be read until now: to leave out its rows from here on
+    would look as if there were no more of them.
+    """
+    history, before = rights.history, rights.history.grants
     if rights.principal.kind == LOCAL:
         return wanted
+
+    def may_read(topic: str) -> bool:
+        if history.may(topic):
+            return True
+        if history.grants is not before and grant_among(before, topic) is not None:
+            raise rights.refusal(HISTORY, topic)
+        return False
+
     return may_read if wanted is None else lambda topic: wanted(topic) and may_read(topic)
 
 

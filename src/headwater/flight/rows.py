@@ -24,6 +24,8 @@ PIECE_ROWS = 16_384
 # Arrow's for each would take more memory.
 SMALL_BYTES = 512
 FEW_ROWS = 4
+# Of so many topics a write remembers that they can be topics.
+MOST_KNOWN = 100_000
 _TEXTS = frozenset((pa.string(), pa.large_string()))
 
 
@@ -39,7 +41,7 @@ class Checker:
         self._topic_bytes = topic_bytes
         # One message always fits into a record batch.
         self._batch_bytes = max(batch_bytes, 2 * message_bytes)
-        self._known: set[str] = set()
+        self._known: set[str] = set()  # what can be a topic
         self._rows = 0
 
     def check(self, batch: Any) -> Iterator[Any]:
@@ -97,16 +99,16 @@ class Checker:
             ) from None
 
     def _check_topic(self, topic: str, column: Any) -> None:
-        if topic in self._known:
-            return
-        try:
-            topics.check(topic, self._topic_bytes)
-        except Refusal as error:
-            self._refuse(pc.index(column, topic), str(error))
+        if topic not in self._known:
+            try:
+                topics.check(topic, self._topic_bytes)
+            except Refusal as error:
+                self._refuse(pc.index(column, topic), str(error))
+            if len(self._known) < MOST_KNOWN:
+                self._known.add(topic)
+        # These may change while a client sends its rows.
         if self._rights is not None and not self._rights.publish.may(topic):
             raise self._rights.refusal(PUBLISH, topic)
-        if len(self._known) < 100_000:
-            self._known.add(topic)
 
     def _refuse(self, row: Any, why: str, limit: str = "") -> None:
         raise Refusal(Code.MALFORMED, f"row {self._rows + row.as_py()}: {why}", limit=limit)

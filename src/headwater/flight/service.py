@@ -339,9 +339,11 @@ class FlightService:
         self.stage(stage, caller, batches)
         try:
             return self.commit(commit, caller.rights)
-        except OverQuota:  # rows that nobody commits should not take room either
-            owned = _owned(commit, caller.rights)
-            self._stages.drop(owned.query, owned.batch)
+        except Refusal as error:
+            # Rows that nobody may commit should not take room either.
+            if isinstance(error, OverQuota) or error.code is Code.NOT_PERMITTED:
+                owned = _owned(commit, caller.rights)
+                self._stages.drop(owned.query, owned.batch)
             raise
 
     def commit(self, request: requests.Commit, rights: Rights) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import hashlib
 import hmac
 import logging
 import os
+import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -76,10 +77,14 @@ class Gatekeeper(Gate):
         self._changed: Callable[[], None] = lambda: None
         self._gone: Callable[[Rights], None] = lambda rights: None
         self.attempts = Attempts()
+        #: How many could not log in.
+        self.failures = 0
         self._users: dict[str, User] = users.all()
         self._rules: tuple[Rule, ...] = rules.all()
         self._versions = users.version, rules.version
         self._rights: dict[Principal, Rights] = {}
+        # Held where these change, for threads of Flight ask, too.
+        self._changing = threading.Lock()
         self._hashing = ThreadPoolExecutor(HASHING, "login")
         self._waiting: Counter[str] = Counter()  # by address
         # Who waits for the same password of the same user to be hashed.
@@ -119,17 +124,23 @@ class Gatekeeper(Gate):
             self._decided(claim, address, done, app_that(claim, self._apps))
 
     def user_with_token(self, token: str) -> Rights | None:
-        """Whose token this is."""
+        """Whose token this is. Any thread may ask."""
         user = holder_of(self._users, token)
         return None if user is None else self._rights_of_user(user)
 
     # Rights
 
     def rights_of(self, principal: Principal) -> Rights:
-        rights = self._rights.get(principal)
-        if rights is None:
-            rights = self._rights[principal] = Rights(principal, self._rules)
-        return rights
+        """Any thread may ask."""
+        with self._changing:
+            rights = self._rights.get(principal)
+            if rights is None:
+                rights = Rights(principal, self._rules)
+                if self._is_known(principal):
+                    self._rights[principal] = rights
+                else:  # it was removed a moment ago
+                    rights.end()
+            return rights
 
     def _rights_of_user(self, user: User) -> Rights:
         return self.rights_of(Principal("user", user.name, user.role))
@@ -219,7 +230,8 @@ class Gatekeeper(Gate):
         self._loop.call_soon_threadsafe(self._note if login.error else self._record, login)
 
     def _note(self, login: GateEvent) -> None:
-        """A failure: in the log of the broker, and on record."""
+        """A failure: in the log of the broker, counted, and on record."""
+        self.failures += 1
         logger.warning("%s could not log in from %s: %s", login.who, login.address, login.error)
         self._record(login)
 
@@ -255,23 +267,25 @@ class Gatekeeper(Gate):
         except (HeadwaterError, OSError) as error:
             logger.error("users and rules stay as they were: %s", error)
             return
-        self._users, self._rules = users, rules
-        for principal, rights in list(self._rights.items()):
-            if self._is_known(principal):
+        with self._changing:
+            self._users, self._rules = users, rules
+            gone = [each for each in self._rights if not self._is_known(each)]
+            ended = [self._rights.pop(each) for each in gone]
+            for rights in self._rights.values():
                 rights.change(rules)
-            else:
-                del self._rights[principal]
-                rights.change(())
-                self._gone(rights)
-        self._changed()
+        self._end(ended)
 
     def forget_app(self, name: str) -> None:
         """An app was removed, or is another one now."""
-        for principal, rights in list(self._rights.items()):
-            if principal.kind == "app" and principal.name == name:
-                del self._rights[principal]
-                rights.change(())
-                self._gone(rights)
+        with self._changing:
+            gone = [each for each in self._rights if (each.kind, each.name) == ("app", name)]
+            ended = [self._rights.pop(each) for each in gone]
+        self._end(ended)
+
+    def _end(self, ended: Iterable[Rights]) -> None:
+        for rights in ended:
+            rights.end()
+            self._gone(rights)
         self._changed()
 
     def _is_known(self, principal: Principal) -> bool:

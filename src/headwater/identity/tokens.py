@@ -5,7 +5,6 @@ from collections import OrderedDict
 
 from headwater.actions import ANONYMOUS
 from headwater.errors import Code, Refusal
-from headwater.identity.attempts import Attempts
 from headwater.identity.gatekeeper import GateEvent, Gatekeeper
 from headwater.rights import Principal, Rights
 
@@ -21,20 +20,15 @@ class TokenGate:
     def __init__(self, gate: Gatekeeper, *, anonymous: bool) -> None:
         self._gate = gate
         self._anonymous = anonymous
-        self._attempts = Attempts()
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def admit(self, token: str, certified: str, address: str) -> Rights:
         """What whoever calls may do. Raises Refusal."""
-        host = address.rpartition(":")[0]
-        if (wait := self._attempts.wait_for(host, "")) > 0:
-            raise Refusal(Code.NOT_PERMITTED, f"too many attempts: wait {int(wait) + 1} s")
         if token:
+            # Whoever has one comes in, whatever others at that address try: nobody can guess it.
             rights = self._gate.user_with_token(token)
             if rights is None:
-                self._attempts.failed(host, "")
-                self._gate.note(GateEvent("a token", address, "token", "it is not known"))
-                raise Refusal(Code.NOT_PERMITTED, "this token is not known")
+                raise self._unknown(address)
             self._record(rights, address, "token")
             return rights
         if certified:
@@ -44,6 +38,16 @@ class TokenGate:
         if self._anonymous:
             return self._gate.rights_of(Principal(ANONYMOUS))
         raise Refusal(Code.NOT_PERMITTED, "there is no token")
+
+    def _unknown(self, address: str) -> Refusal:
+        """Of a token that nobody has. After too many from an address, further ones are only
+        refused for a while, and not told."""
+        attempts, host = self._gate.attempts, address.rpartition(":")[0]
+        if (wait := attempts.wait_for(host, "")) > 0:
+            return Refusal(Code.NOT_PERMITTED, f"too many attempts: wait {int(wait) + 1} s")
+        attempts.failed(host, "")
+        self._gate.note(GateEvent("a token", address, "token", "it is not known"))
+        return Refusal(Code.NOT_PERMITTED, "this token is not known")
 
     def _record(self, rights: Rights, address: str, how: str) -> None:
         key, now = (str(rights.principal), address.rpartition(":")[0]), time.monotonic()

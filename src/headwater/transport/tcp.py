@@ -172,9 +172,7 @@ class Connections:
         """Say goodbye to those who had these rights: they are nobody's any more."""
         for connection in list(self.open.values()):
             if connection.peer.rights is rights:
-                connection.dismiss(
-                    Refusal(Code.NOT_PERMITTED, f"{rights.principal} is not known any more")
-                )
+                connection.dismiss(rights.farewell())
 
     def hush(self) -> None:
         """Take no more commands from anyone."""

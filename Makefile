@@ -70,7 +70,7 @@ bench: .venv/dev .venv/compiled ## Benchmark against nats-server, JetStream, mos
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-check
-bench-check: .venv/dev .venv/compiled ## Compare the cost of the hot paths with the figures that are kept (a minute)
+bench-check: .venv/dev .venv/compiled ## Compare the cost of the hot paths with an earlier commit (two minutes)
 	@$(BIN)/python -m bench.check $(ARGS)
 
 .PHONY: bench-spark

@@ -12,7 +12,7 @@ Reading order:
     runner.py       the order: every broker in turn, then all of them again
     targets.py      the ratios to reach
     report.py       tables for people, Markdown and JSON for files
-    check/          the hot paths alone, against figures that are kept (`make bench-check`)
+    check/          the hot paths alone, against an earlier commit (`make bench-check`)
 
 The load has to be far cheaper than the brokers, or it would measure itself: everything it sends is
 encoded before the clock starts, and what it receives is counted, not parsed. A short warm-up on

@@ -1,90 +1,114 @@
 """`make bench-check`, or `python -m bench.check`: fail if a hot path has become dearer."""
 
 import argparse
-import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path as File
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.check import kept
-from bench.check.measuring import Effort, measure
-from bench.check.paths import PATHS, Path
+from bench.check import before
+from bench.check.before import NOW, NoSuchCommitError, Tree
+from bench.check.measuring import Effort
+from bench.check.paths import PATHS
+from headwater import compiled
 
-LIMIT = 1.15
+LIMIT = 15.0
 #: A path that seems dearer is measured so often again: what was in the way may be gone then.
-REPEATS = 3
-UPDATES = 3
+REPEATS = 4
+#: Runs in the process of a tree, with its own paths.
+MEASURE = """
+import sys
+from bench.check.measuring import Effort, measure
+from bench.check.paths import PATHS
+name, rounds, part = sys.argv[1:]
+if __name__ == "__main__":
+    for path in PATHS:
+        if path.name == name:
+            print(measure(path, Effort(int(rounds), float(part))))
+"""
 
-Measure = Callable[[Path], float]
+#: What a path costs in a tree, or None where the tree has no such path.
+Measure = Callable[[Tree, str], float | None]
 
 
-def compare(
-    paths: Iterable[Path], figures: Mapping[str, float], measured: Measure
-) -> dict[str, float]:
-    """What each path costs now; of those that seem dearer, the best of some more measurements."""
-    found = {path.name: measured(path) for path in paths}
-    for _ in range(REPEATS):
-        for path in (path for path in paths if dearer(path.name, figures, found)):
-            found[path.name] = min(found[path.name], measured(path))
+@dataclass(slots=True)
+class Cost:
+    """Of one path: the least that was measured, before and now."""
+
+    before: float | None
+    now: float
+
+    @property
+    def change(self) -> float:
+        """In percent."""
+        return 0.0 if self.before is None else (self.now / self.before - 1) * 100
+
+
+def measuring(effort: Effort) -> Measure:
+    def measure(tree: Tree, name: str) -> float | None:
+        said = tree.run("-c", MEASURE, name, str(effort.rounds), str(effort.part))
+        return float(said) if said else None
+
+    return measure
+
+
+def compare(names: Iterable[str], earlier: Tree, measure: Measure, limit: float) -> dict[str, Cost]:
+    """What each path costs; one that seems dearer is measured again, in both trees."""
+    found: dict[str, Cost] = {}
+    for name in names:
+        for _ in range(1 + REPEATS):
+            then, now = measure(earlier, name), measure(NOW, name)
+            assert now is not None
+            known = found.setdefault(name, Cost(then, now))
+            known.now = min(known.now, now)
+            if then is None or known.before is None:
+                break
+            known.before = min(known.before, then)
+            if known.change <= limit:
+                break
     return found
 
 
-def dearer(name: str, figures: Mapping[str, float], found: Mapping[str, float]) -> bool:
-    return name in figures and found[name] > figures[name] * LIMIT
-
-
-def table(figures: Mapping[str, float], found: Mapping[str, float]) -> Table:
-    made = Table("path", title=f"CPU µs per message, nominal, {kept.state()} modules")
-    for heading in ("kept", "measured", "change"):
+def table(found: dict[str, Cost], limit: float, commit: str) -> Table:
+    made = Table("path", title=f"CPU µs per message, {compiled.state} modules")
+    for heading in (commit, "now", "change"):
         made.add_column(heading, justify="right")
-    for name, figure in found.items():
-        before = figures.get(name)
-        known = ("", "") if before is None else (f"{before:.3g}", f"{figure / before - 1:+.0%}")
-        style = "red" if dearer(name, figures, found) else None
-        made.add_row(name, known[0], f"{figure:.3g}", known[1], style=style)
+    for name, cost in found.items():
+        known = ("", "") if cost.before is None else (f"{cost.before:.3g}", f"{cost.change:+.0f}%")
+        style = "red" if cost.change > limit else None
+        made.add_row(name, known[0], f"{cost.now:.3g}", known[1], style=style)
     return made
-
-
-def update(paths: Iterable[Path], measured: Measure, file: File) -> dict[str, float]:
-    """Keep what is measured now: the middle one of some measurements, neither lucky nor unlucky."""
-    found = {path.name: statistics.median(measured(path) for _ in range(UPDATES)) for path in paths}
-    kept.save(found, file)
-    return found
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     names = [path.name for path in PATHS]
     parser = argparse.ArgumentParser(prog="bench.check", description=__doc__)
     add = parser.add_argument
-    add("--update", action="store_true", help="keep what is measured now")
+    add("--against", metavar="COMMIT", default=before.reference(), help="default: %(default)s")
+    add("--limit", type=float, default=LIMIT, help="what is too much, in percent (%(default)s)")
     add("--only", metavar="PATH", action="append", choices=names, help=", ".join(names))
     add("--rounds", type=int, default=Effort().rounds, help="of every measurement (%(default)s)")
     add("--part", type=float, default=1.0, help="of the messages of a round (%(default)s)")
-    add("--baseline", type=File, default=kept.FILE, metavar="FILE", help="bench/baseline.toml")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> int:
     options = parse(argv)
     console = Console() if sys.stdout.isatty() else Console(width=100)
+    try:
+        earlier = before.tree(options.against, kept=before.KEPT)
+    except NoSuchCommitError as error:
+        console.print(f"nothing to compare with: {error}", markup=False)
+        return 0
+    names = options.only or [path.name for path in PATHS]
     effort = Effort(options.rounds, options.part)
-    paths = [path for path in PATHS if options.only is None or path.name in options.only]
-    figures = kept.load(options.baseline).get(kept.state(), {})
-    if options.update:
-        found = update(paths, lambda path: measure(path, effort), options.baseline)
-        console.print(table(figures, found))
-        return 0
-    if not figures:
-        console.print(f"no figures are kept for {kept.state()} modules; --update keeps some")
-        return 0
-    found = compare(paths, figures, lambda path: measure(path, effort))
-    console.print(table(figures, found))
-    worse = [name for name in found if dearer(name, figures, found)]
+    found = compare(names, earlier, measuring(effort), options.limit)
+    console.print(table(found, options.limit, options.against))
+    worse = [name for name, cost in found.items() if cost.change > options.limit]
     if worse:
-        console.print(f"more than {LIMIT - 1:.0%} dearer than kept: {'; '.join(worse)}")
+        console.print(f"more than {options.limit:g} % dearer than before: {'; '.join(worse)}")
     return bool(worse)
 
 

@@ -1,9 +1,9 @@
 """CPU time per message, in microseconds of a nominal machine.
 
-Between the rounds a fixed piece of work is measured, with about the mix of what a broker does:
-calls and look-ups in Python, bytes that are cut and joined, checksums, system calls. The nominal
-machine takes `NOMINAL_SECONDS` for it. Of both the best counts: whatever comes in between costs
-time, and nothing gives any back.
+A core is not as fast in one minute as in the next. So between the rounds a fixed piece of work is
+measured, with about the mix of what a broker does: calls and look-ups in Python, bytes that are cut
+and joined, checksums, system calls. The nominal machine takes `NOMINAL_SECONDS` for it. Of both the
+best counts: whatever comes in between costs time, and nothing gives any back.
 """
 
 import asyncio

@@ -12,6 +12,7 @@ from bench.check import before
 from bench.check.before import NOW, Tree, TreeError
 from bench.check.measuring import work
 from bench.check.paths import PATHS
+from headwater import compiled
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -36,7 +37,7 @@ def test_every_path_is_measured_in_this_tree_and_in_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(before, "KEPT", tmp_path / "before")
-    monkeypatch.setattr(before.compiled, "state", "plain Python")  # compiling takes a minute
+    monkeypatch.setattr(compiled, "state", "plain Python")  # compiling takes a minute
     monkeypatch.setattr(check, "REPEATS", 0)
     found: dict[str, check.Cost] = {}
     table = check.table
@@ -105,7 +106,7 @@ def test_a_tree_is_made_once_and_replaces_that_of_another_commit(tmp_path: Path)
     git("init", "-q")
     first, second = commit(1), commit(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(before.compiled, "state", "plain Python")
+        patch.setattr(compiled, "state", "plain Python")
         made = before.tree(first, root=root, kept=kept)
         assert made.run("-c", "import version; print(version.NUMBER)") == "1\n"
         # The packages of this environment are there, and Headwater is that of the tree.

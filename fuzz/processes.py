@@ -34,7 +34,7 @@ class Worker:
         directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-")))
         self._result, self._errors = directory / "result", directory / "errors"
         self._pulse = Pulse.begun(directory / "pulse")
-        self._seen, self._moved_at = 0, time.monotonic()
+        self._seen, self._still_seconds, self._looked_at = 0, 0.0, time.monotonic()
         errors = self._stack.enter_context(self._errors.open("wb"))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fuzz.worker", plan.to_json(), str(directory)],
@@ -71,10 +71,12 @@ class Worker:
         return self._pulse.count
 
     def _hangs(self) -> bool:
-        now = time.monotonic()
+        passed, self._looked_at = time.monotonic() - self._looked_at, time.monotonic()
+        # If this process was stopped, so were the others.
+        self._still_seconds += min(passed, 1.0)
         if self.inputs != self._seen:
-            self._seen, self._moved_at = self.inputs, now
-        return now - self._moved_at > HANGS_SECONDS
+            self._seen, self._still_seconds = self.inputs, 0.0
+        return self._still_seconds > HANGS_SECONDS
 
     def _ended_badly(self, why: str) -> Outcome:
         outcome = Outcome(self._plan.target)

@@ -237,20 +237,43 @@ def never_reading(ports: Ports, count: int, messages: int) -> Stages:
     return messages
 
 
+def never_reading_durable(ports: Ports, count: int, messages: int) -> Stages:
+    """Durable subscribers that read nothing of large messages."""
+    wires = []
+    for number in range(count):
+        wire = connect((HOST, ports["psmb"]), receive_buffer=4096)
+        _subscribe_for_ever(wire, "hostile/durable", number + 1)
+        wires.append(wire)
+    publisher = _bpsp(ports)
+    yield "ready"
+    for _ in range(messages):
+        publisher.sendall(bpsp.WIRE.publish("hostile/durable", bytes(64 * 1024)))
+        time.sleep(0.1)
+    _wait_for_answer(publisher)
+    for wire in wires:
+        _reset(wire)
+    return messages
+
+
 def history(ports: Ports, count: int) -> Stages:
     """Readers of all that is retained, who want next to nothing of it."""
     yield "ready"
     wires = []
     for number in range(count):
         wire = link(ports, "psmb")
-        wire.sendall(struct.pack(">4sII", b"PSMB", 2, 0))
-        subscribe = b"SUB" + struct.pack(">I", 1) + rf"nothing/\w+/{number}".encode() + b"\0"
-        wire.sendall(subscribe + struct.pack(">Q", number + 1))
+        _subscribe_for_ever(wire, rf"nothing/\w+/{number}", number + 1)
         wires.append(wire)
     time.sleep(4.0)
     for wire in wires:
         _reset(wire)
     return count
+
+
+def _subscribe_for_ever(wire: socket.socket, pattern: str, number: int) -> None:
+    """With the messages of times when it is away, and all there were before it came first."""
+    wire.sendall(struct.pack(">4sII", b"PSMB", 2, 0))
+    wire.sendall(b"SUB" + struct.pack(">I", 1) + pattern.encode() + b"\0")
+    wire.sendall(struct.pack(">Q", number))
 
 
 def _subscribe(topic: str, tag: str, ack: bool = True) -> bytes:
@@ -303,6 +326,7 @@ ATTACKS: dict[str, Attack] = {
     "new topics": Attack(new_topics, (1_000_000,), (30_000,)),
     "two topics": Attack(two_topics, (300_000,), (40_000,)),
     "never reading": Attack(never_reading, (125, 1_000_000), (20, 50_000)),
+    "never reading, durable": Attack(never_reading_durable, (1_900, 40), (100, 10)),
     "history": Attack(history, (25,), (5,)),
     "idle clients": Attack(crowd.idle, (19_000,), (1_000,), "console"),
     "beyond the limit": Attack(

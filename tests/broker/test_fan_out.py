@@ -13,6 +13,7 @@ from headwater.commands import Publish, Subscribe, Subscription, Unsubscribe
 from headwater.filters import LevelFilter
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 from headwater.message import Batch, Run
+from headwater.queue_spec import QueueSpec
 from headwater.slowing import FAN_OUT
 from tests.broker.client import Client, settle
 from tests.broker.queues.test_queue import until
@@ -43,6 +44,21 @@ class Slow(Client):
 def subscribed(client: Client, topic: str = "many") -> Client:
     client.peer.handle(Subscribe(("", topic), LevelFilter.exact(topic)))
     return client
+
+
+def durable(client: Client, number: int, topic: str = "many") -> Client:
+    wanted = LevelFilter.exact(topic)
+    client.peer.handle(Subscribe(("", topic), wanted, durable=f"subscriber {number}"))
+    return client
+
+
+def consuming(client: Client, number: int, topic: str = "many") -> Client:
+    client.consume(QueueSpec(f"queue {number}", (LevelFilter.exact(topic),)))
+    return client
+
+
+#: Those who see only what is durable.
+REMEMBERED = pytest.mark.parametrize("taking", [durable, consuming])
 
 
 def got(client: Client) -> list[bytes]:
@@ -176,7 +192,7 @@ def test_whoever_publishes_to_very_many_waits_until_all_have_it(tmp_path: Path) 
         assert [got(each) for each in many] == [[b"1"]] * COUNT
         while publisher.paused:
             await asyncio.sleep(0)
-        assert broker.fan_out is None
+        assert not broker.fan_outs
 
     run(tmp_path, check)
 
@@ -198,7 +214,7 @@ def test_one_that_fails_keeps_no_other_from_going_on(
         Client(broker).publish("many", b"1")
         await settle(broker)
         assert [got(each) for each in many + behind] == [[b"1"]] * COUNT
-        assert broker.fan_out is None
+        assert not broker.fan_outs
 
     run(tmp_path, check)
     assert [each.message for each in caplog.records] == ["a subscriber cannot go on"]
@@ -230,5 +246,79 @@ def test_one_that_goes_on_in_the_middle_of_a_push_is_given_that_batch_too(tmp_pa
         publisher.publish("many", b"3")
         await settle(broker)
         assert [got(each) for each in many] == [[b"1", b"2", b"3"]] * COUNT
+
+    run(tmp_path, check)
+
+
+class Witness(Client):
+    """Looks around whenever it is given something."""
+
+    seen = -1
+
+    def deliver(self, batch: Batch, subscriptions: tuple[Subscription, ...]) -> int:
+        self.seen = self.look()
+        return super().deliver(batch, subscriptions)
+
+    look: Callable[[], int]
+
+
+@REMEMBERED
+def test_those_of_another_topic_do_not_wait_for_all_who_see_only_what_is_durable(
+    tmp_path: Path, taking: Callable[[Client, int], Client]
+) -> None:
+    async def check(broker: Broker) -> None:
+        many = [taking(Client(broker), number) for number in range(COUNT)]
+        other, publisher = Witness(broker), Client(broker)
+        durable(other, COUNT, "other")
+        other.look = lambda: [got(each) for each in many].count([b"1"])
+        publisher.publish("many", b"1")
+        publisher.publish("other", b"2")
+        await settle(broker)
+        assert other.seen == PUSHED_UNTIMED
+        assert [got(each) for each in many] == [[b"1"]] * COUNT
+
+    run(tmp_path, check)
+
+
+@REMEMBERED
+@pytest.mark.parametrize("messages", [2, 2 * MOST_LATE])
+def test_what_is_durable_comes_in_order(
+    tmp_path: Path, taking: Callable[[Client, int], Client], messages: int
+) -> None:
+    async def check(broker: Broker) -> None:
+        many = [taking(Client(broker), number) for number in range(COUNT)]
+        publisher, expected = Client(broker), [b"%d" % number for number in range(messages)]
+        for number in range(messages):
+            publisher.publish("many", b"%d" % number)
+            publisher.publish("unwanted", b"nobody wants it")
+            if number % 5 == 0:  # some are stored while others are still given
+                broker.engine.hurry()
+                await asyncio.sleep(0)
+        await settle(broker)
+        assert [got(each) for each in many] == [expected] * COUNT
+
+    run(tmp_path, check)
+
+
+@REMEMBERED
+def test_whoever_publishes_more_waits_until_all_have_what_is_durable(
+    tmp_path: Path, taking: Callable[[Client, int], Client]
+) -> None:
+    async def check(broker: Broker) -> None:
+        many = [taking(Client(broker), number) for number in range(COUNT)]
+        publisher, other = Client(broker), Client(broker)
+        publisher.publish("many", b"1")
+        broker.engine.hurry()
+        while not broker.fan_outs:
+            await asyncio.sleep(0)
+        other.publish("other", b"2")
+        assert not other.paused
+        publisher.publish("many", b"3")
+        assert publisher.paused == {FAN_OUT}
+        await settle(broker)
+        assert [got(each) for each in many] == [[b"1", b"3"]] * COUNT
+        while publisher.paused:
+            await asyncio.sleep(0)
+        assert not broker.fan_outs
 
     run(tmp_path, check)

@@ -106,8 +106,8 @@ class Broker:
         self._durable: dict[str, tuple[Peer, Subscriber]] = {}  # by the name they are known under
         self._subscriptions = 0
         self._consumers = 0
-        #: The newest batch that is on its way to very many.
-        self.fan_out: FanOut | None = None
+        #: By topic, the newest batch that is on its way to very many.
+        self.fan_outs: dict[str, FanOut] = {}
         self._sole: dict[str, Peer] = {}  # names that one connection may have at a time
         engine.attach(self)
 
@@ -170,16 +170,17 @@ class Broker:
             self.engine.hurry()
             return batch
         route = self.router.route(run.topic)
-        self._push(batch, route.live, exclude)
+        self._push(self.around.live, batch, route.live, exclude)
         if route.undecided:
             self._hesitate(batch, route, durable=False)
         if route.durable:
             self.engine.hurry()
         return batch
 
-    def _push(self, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object) -> None:
+    def _push(
+        self, head: Head, batch: Batch, wants: Sequence[Wants[Cursor]], exclude: object
+    ) -> None:
         """Give a new batch to those who are at the head and want it."""
-        head = self.around.live
         head.pushing = batch.offset
         if len(wants) <= PUSHED_UNTIMED:
             for subscriber, subscriptions in wants:
@@ -202,18 +203,19 @@ class Broker:
             if subscriber is not exclude and subscriber.put_off(batch, subscriptions)
         ]
         if late:
-            self.fan_out = FanOut(batch.offset)
-            self.chores.add(self._go_on(late, self.fan_out))
+            topic = batch.run.topic
+            fan_out = self.fan_outs[topic] = FanOut()
+            self.chores.add(self._go_on(late, topic, fan_out))
 
-    def _go_on(self, cursors: list[Cursor], fan_out: FanOut) -> Iterator[None]:
+    def _go_on(self, cursors: list[Cursor], topic: str, fan_out: FanOut) -> Iterator[None]:
         for cursor in cursors:
             try:
                 cursor.go_on()
             except Exception:  # the others have nothing to do with it
                 logger.exception("a subscriber cannot go on")
             yield
-        if self.fan_out is fan_out:
-            self.fan_out = None
+        if self.fan_outs.get(topic) is fan_out:
+            del self.fan_outs[topic]
         fan_out.done()
 
     def _hesitate(self, batch: Batch, route: Route[Cursor], *, durable: bool) -> None:
@@ -239,8 +241,8 @@ class Broker:
         elif self._durable or self._consumers:
             for batch in batches:
                 route = self.router.route(batch.run.topic)
-                for subscriber, subscriptions in route.durable:
-                    subscriber.push(batch, subscriptions)
+                if route.durable:
+                    self._push(self.around.durable, batch, route.durable, None)
                 if route.undecided:
                     self._hesitate(batch, route, durable=True)
 
@@ -279,11 +281,7 @@ class Broker:
             for subscriber, subscriptions in (route.durable if durable else route.live)
             if (since := tuple([each for each in subscriptions if each.since <= batch.offset]))
         ]
-        if durable:
-            for subscriber, since in wants:
-                subscriber.push(batch, since)
-        else:
-            self._push(batch, wants, exclude)
+        self._push(head, batch, wants, exclude)
         if isinstance(exclude, Subscriber):
             exclude.skipped(batch)
         if route.undecided:

@@ -1,8 +1,8 @@
 """A batch that goes to very many: some get it at once, the others in turns.
 
 What one of those wants from there on is kept for it (`Late`): it need not look for that in the log,
-where everything is that others publish meanwhile. Whoever has published the batch is not read from
-until all have it (`FanOut`), or they would fall behind ever more.
+where everything is that others publish meanwhile. Whoever publishes to the same topic is not read
+from until all have it (`FanOut`), or they would fall behind ever more.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,9 @@ class Late(Generic[W]):
 
 
 class FanOut:
-    """The batch at this offset has not come to all yet."""
+    """A batch of some topic has not come to all yet."""
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
 
     def when_done(self, act: Callable[[], None]) -> None:

@@ -210,10 +210,8 @@ class Peer(BrokerPeer):
                 share = account.share(command.run)
         batch = self._broker.publish(command.run, PublishReceipt(self, command), exclude)
         self._meter.messages_in += len(command.run.payloads)
-        fan_out = self._broker.fan_out
-        if fan_out is not None and fan_out.offset == batch.offset:
-            self._outlet.pause(FAN_OUT)
-            fan_out.when_done(self._fanned_out)
+        if self._broker.fan_outs:
+            self._wait_for_fan_out(command.run.topic)
         if keys is not None:
             self._broker.remember(keys, batch)
         self._published = batch.end
@@ -256,6 +254,12 @@ class Peer(BrokerPeer):
         self._published = self._engine.end
         self._engine.when_durable(self._engine.end, partial(self.settled, command))
         self._engine.hurry()
+
+    def _wait_for_fan_out(self, topic: str) -> None:
+        fan_out = self._broker.fan_outs.get(topic)
+        if fan_out is not None:
+            self._outlet.pause(FAN_OUT)
+            fan_out.when_done(self._fanned_out)
 
     def _fanned_out(self) -> None:
         self._outlet.resume(FAN_OUT)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from headwater.console.settings import ConsoleSettings
 from headwater.errors import HeadwaterError
-from headwater.sockets import notice_dead_peers
+from headwater.sockets import bound_peers
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ConsoleSupervisor:
         while True:
             try:
                 listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-                notice_dead_peers(listening, self._settings.dead_peer_seconds)
+                bound_peers(listening, self._settings.dead_peer_seconds)
                 return listening
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > until:

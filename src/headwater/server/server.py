@@ -237,8 +237,9 @@ class Server:
                 logger.warning(warning)
 
     def count_work(self) -> int:
-        """A number that grows with every message, and with every call over Flight."""
-        return self.engine.end + (0 if self.flight is None else self.flight.calls.ended)
+        """A number that grows with every message, every connection, and every call over Flight."""
+        calls = 0 if self.flight is None else self.flight.calls.ended
+        return self.engine.end + self.connections.accepted.total() + calls
 
     async def stop(self) -> bool:
         """Drain: accept nothing new, make durable what was accepted, say goodbye; then end those

@@ -32,7 +32,7 @@ from headwater.slowing import ANSWERS, COST, Slowdowns
 from headwater.traffic import Meter
 from headwater.transport import events
 from headwater.transport.clock import TICK_SECONDS
-from headwater.transport.departed import Departed
+from headwater.transport.departed import DEPARTED_PEER, Departed
 from headwater.transport.host import Host
 from headwater.transport.marking import Marking
 from headwater.transport.outgoing import Outgoing
@@ -81,7 +81,7 @@ class Connection(Outlet):
         self._commands: Iterator[Command] | None = None  # of what was read, those to carry out
         self._unread: list[bytes] = []  # what was read after that
         self._costly_until = 0.0  # it has cost more than its share, and has to wait for others
-        self._unfinished = Unfinished(self, host.input_ceiling)
+        self._unfinished = Unfinished(host.input_ceiling)
         self._outgoing = Outgoing(
             host.turn, host.output_ceiling, self.meter, host.output_buffer_bytes
         )
@@ -89,6 +89,7 @@ class Connection(Outlet):
         self._mark_after: float | None = None  # as the session says
         self._made_at = self._active_at = self._sent_at = 0  # by the clock's ticks
         self._challenged_at: int | None = None
+        self._silence: asyncio.TimerHandle | None = None  # how long it may say nothing
 
     # asyncio calls these
 
@@ -148,21 +149,21 @@ class Connection(Outlet):
         # Otherwise it goes when all that it sent is carried out: see `work`.
 
     def _leave(self) -> None:
-        self._closing = True
-        self._commands = None
+        self._closing, self._commands = True, None
         self._unread.clear()
         self._marking.cancel()
-        self._clock.remove(self._look)
-        self._clock.remove(self._abort)
-        self._clock.remove(self._judge)
+        for timed in (self._look, self._abort, self._judge):
+            self._clock.remove(timed)
+        if self._silence is not None:
+            self._silence.cancel()
         self._outgoing.drop()
-        self._unfinished.drop()
+        self._unfinished.drop(self)
         self.slowed.end_all()
-        if self._admitted:
-            self.peer.leave()
         self._host.left(self)
         if self._admitted:
-            # What it has received is given back now, not when a cycle is found.
+            self.peer.leave()
+            # What it has had is given back now: nobody looks for cycles while the broker is busy.
+            self.peer = DEPARTED_PEER
             self.session = departed = Departed(self.session.protocol)
             self._receive, self._encode = departed.receive, departed.encode
 
@@ -176,7 +177,7 @@ class Connection(Outlet):
         if greeting := self.session.greet():
             self._outgoing.send(greeting)
         if self.session.silent_after is not None:
-            self._clock.later(self.session.silent_after, self._silent)
+            self._silence = self._clock.later(self.session.silent_after, self._silent)
 
     def _hand_over(self) -> None:
         assert self.session.successor is not None
@@ -223,7 +224,7 @@ class Connection(Outlet):
         if self._gone:
             self._leave()
             return True
-        self._unfinished.claim(self.session)
+        self._unfinished.claim(self, self.session)
         if not self._reading and not self._closing and not self._held:
             self.slowed.end(COST)
             self._reading = True

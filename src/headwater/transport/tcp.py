@@ -18,7 +18,7 @@ from headwater.gate import Gate, OpenGate
 from headwater.protocols.base import Session, Terms
 from headwater.rights import NOBODY, Rights
 from headwater.slowing import SHUTDOWN, Slowdowns
-from headwater.sockets import notice_dead_peers
+from headwater.sockets import bound_peers
 from headwater.tls import Acceptor, Keyring
 from headwater.tls.certificates import common_name
 from headwater.traffic import Traffic
@@ -244,7 +244,7 @@ class Listener:
                 f'choose another address with [listen] {self._name} = "host:port"'
             ) from None
         for each in self._server.sockets:
-            notice_dead_peers(each, self._connections.bounds.dead_peer_seconds)
+            bound_peers(each, self._connections.bounds.dead_peer_seconds)
         address = self._server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 

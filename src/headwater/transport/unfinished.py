@@ -12,8 +12,9 @@ SLOWEST_BYTES_PER_SECOND = 64 * 1024
 
 
 class Unfinished:
-    def __init__(self, who: Claimant, ceiling: InputCeiling) -> None:
-        self._who = who
+    """It does not know whose it is: nothing may lead back to a connection that has left."""
+
+    def __init__(self, ceiling: InputCeiling) -> None:
         self._ceiling = ceiling
         self._claimed = False
         #: Bytes that have come since nothing was unfinished.
@@ -22,22 +23,22 @@ class Unfinished:
         self.moved = False
         self._since: float | None = None
 
-    def claim(self, session: Session) -> None:
+    def claim(self, who: Claimant, session: Session) -> None:
         """Have memory for what the session waits for, now or later (`InputCeiling`)."""
         if self.came <= UNCLAIMED_BYTES and not self._claimed:
             return
         size = session.unfinished
         if size > UNCLAIMED_BYTES or self._claimed:
             self._claimed = size > UNCLAIMED_BYTES
-            self._ceiling.claim(self._who, size)
+            self._ceiling.claim(who, size)
         if not size:
             self.came = 0
 
-    def drop(self) -> None:
+    def drop(self, who: Claimant) -> None:
         """It will never arrive."""
         if self._claimed:
             self._claimed = False
-            self._ceiling.claim(self._who, 0)
+            self._ceiling.claim(who, 0)
 
     def is_overdue(self, size: int, now: float, seconds: float) -> bool:
         """Whether a message of so many bytes, or none, has been arriving for longer than it may.

@@ -1,7 +1,9 @@
 """Queues that clients have made are deleted when nobody consumes them, and others are not."""
 
+import gc
 import struct
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +12,9 @@ import pytest
 
 from headwater.broker.broker import Broker
 from headwater.broker.queues import ledger, unused
+from headwater.broker.queues.feed import Feed
 from headwater.broker.queues.ledger import Usage
+from headwater.broker.queues.queue import Queue
 from headwater.filters import LevelFilter
 from headwater.queue_spec import QueueSpec
 from tests.broker.client import Client
@@ -100,6 +104,33 @@ def test_one_that_has_given_messages_stays_long(
         await until(lambda: not names(broker))
         said = "queue test/made is deleted, because nobody has consumed it for 100h"
         assert [each for each in caplog.messages if "deleted" in each] == [said]
+
+    run(tmp_path, check)
+
+
+def test_nothing_is_left_of_one_that_has_gone(tmp_path: Path) -> None:
+    """Nobody looks for cycles while a broker is busy."""
+
+    def left() -> Counter[type]:
+        return Counter(type(each) for each in gc.get_objects() if isinstance(each, Queue | Feed))
+
+    async def check(broker: Broker) -> None:
+        gc.collect()
+        before = left()
+        gc.disable()
+        try:
+            client = Client(broker)
+            client.consume(MADE)
+            client.publish("a", b"0")
+            await settle(broker)
+            client.leave()
+            del client.peer  # or it were part of a cycle of the test
+            assert left() > before
+            broker.forget_queue(MADE.name)
+            await settle(broker)
+            assert left() == before
+        finally:
+            gc.enable()
 
     run(tmp_path, check)
 

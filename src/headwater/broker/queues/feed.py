@@ -28,6 +28,10 @@ NEVER = float("inf")
 Report = Callable[[list[Given]], None]
 
 
+def _to_nobody(given: list[Given]) -> None:
+    """The queue is gone."""
+
+
 class Feed(Cursor):
     def __init__(
         self, around: Surroundings, *, spec: QueueSpec, position: int, report: Report
@@ -63,6 +67,10 @@ class Feed(Cursor):
             for subscription in self.subscriptions.values():
                 self._router.remove(subscription)
             self.subscriptions.clear()
+
+    def close(self) -> None:
+        super().close()
+        self._report = _to_nobody  # nothing of a queue that is gone may lead back to it
 
     def skip_to(self, offset: int) -> int:
         """Pass over what waits, while there is no consumer. Returns where it was."""

@@ -15,6 +15,7 @@ MEMORY = "memory"
 LOGIN = "login"
 RATE = "rate"
 FAN_OUT = "fan_out"
+SAVING = "saving"
 SHUTDOWN = "shutdown"
 
 #: All reasons, in the order in which they are shown, each with its meaning for a person.
@@ -27,6 +28,7 @@ REASONS = {
     RATE: "it publishes faster than it may",
     FAN_OUT: "what it publishes goes to very many, who get it in turns",
     LOGIN: "its password is being checked",
+    SAVING: "a queue or subscription of its that is new is being saved",
     SHUTDOWN: "the broker is shutting down",
 }
 

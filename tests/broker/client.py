@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from headwater.broker.broker import Broker
 from headwater.commands import Acknowledge, Command, Consume, Outlet, Publish, Subscription
 from headwater.errors import Refusal
+from headwater.log.engine import Settled
 from headwater.message import EXACTLY_ONCE, Batch, Headers, Run
 from headwater.queue_spec import QueueSpec
 from headwater.rights import Rights
@@ -15,7 +16,12 @@ KEY = ("queue", "")
 
 
 class Client(Outlet):
-    """Takes what it is given, up to its window; acknowledges when it is told to."""
+    """Takes what it is given, up to its window; acknowledges when it is told to.
+
+    What clients make is saved at once, so that tests need not wait for it; `test_saved.py` does.
+    """
+
+    saves_at_once = True
 
     def __init__(self, broker: Broker, window: int = 1000, rights: Rights | None = None) -> None:
         self.window = window
@@ -28,6 +34,8 @@ class Client(Outlet):
         self.paused: set[str] = set()
         self.meter = Meter()
         self.address = "192.0.2.1:5000"
+        if self.saves_at_once:
+            broker.engine.notes.when_saved = _saved_at_once  # type: ignore[method-assign]
         self.peer = broker.join(self, rights)
 
     def consume(self, spec: QueueSpec, prefetch: int | None = None) -> None:
@@ -100,6 +108,10 @@ class Client(Outlet):
 
     def dismiss(self, error: Refusal) -> None:
         self.closed = True
+
+
+def _saved_at_once(done: Settled) -> None:
+    done(None)
 
 
 async def settle(broker: Broker) -> None:

@@ -52,6 +52,19 @@ def test_a_rejected_mode_leaves_room_for_another(shared_broker: BrokerProcess) -
     wire.messages(b"works")
 
 
+def test_a_new_subscriber_is_known_after_a_kill_right_behind_its_answer(tmp_path: Path) -> None:
+    toml = '[psmb]\nnew_subscribers = "new"\n'
+    with BrokerProcess(tmp_path / "data", toml=toml) as broker:
+        broker.publisher("t").messages(b"before")
+        for identity in range(1, 4):
+            broker.subscriber("t", identity=identity)
+            publisher = broker.publisher("t")
+            publisher.messages(b"%d" % identity)
+            broker.kill()
+            broker.start()
+            broker.subscriber("t", identity=identity).expect_messages(b"%d" % identity)
+
+
 def test_history_begins_with_everything_and_goes_on_live(shared_broker: BrokerProcess) -> None:
     publisher = shared_broker.publisher("begins")
     publisher.messages(b"1", b"2")

@@ -261,6 +261,30 @@ def test_a_client_that_repeats_itself_often_is_stored_once(shared_broker: Broker
     run(check)
 
 
+def test_a_new_queue_is_still_there_after_a_kill_right_behind_its_answer(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", toml=ALL_FIVE) as broker:
+
+        async def before() -> None:
+            client = prism(broker)
+            await client.open()
+            await client.subscribe("new")
+            other = BpspClient("127.0.0.1", broker.ports["bpsp"])
+            await other.open()
+            await drop(client)
+            await other.publish("new", b"1")
+            broker.kill()
+            other._link._closed = True
+
+        async def after() -> None:
+            async with prism(broker) as client:
+                await client.subscribe("new")
+                assert await take(client, 1) == [b"1"]
+
+        run(before)
+        broker.start()
+        run(after)
+
+
 def test_a_queue_of_its_own_takes_what_it_is_bound_to(tmp_path: Path) -> None:
     toml = f"""{ALL_FIVE}
 [[prism.queues]]

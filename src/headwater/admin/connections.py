@@ -7,7 +7,8 @@ from typing import Any
 
 from headwater.admin.loop import slowed_for
 from headwater.admin.paging import ListPage, PageBuilder, PageRequest, select
-from headwater.broker.peer import Interest, Peer
+from headwater.broker.interests import Interest
+from headwater.broker.peer import Peer
 from headwater.control import Handler
 from headwater.errors import Code, Refusal
 from headwater.transport.connection import Connection

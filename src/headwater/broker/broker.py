@@ -320,12 +320,16 @@ class Broker:
         `spec` is not that of the queue, unless a consumer comes with the same."""
         return self.queues.get(spec.name) or Queue(self, spec, self.dead.bury)
 
+    def queue_for(self, spec: QueueSpec, rights: Rights) -> Queue:
+        """The queue that someone is about to consume, who owns it if it is new."""
+        if spec.name not in self.queues:
+            self.owners.made(spec, rights)
+        return self.queue(spec)
+
     def consume(self, command: Consume, outlet: Outlet, rights: Rights) -> tuple[Queue, Consumer]:
         """A connection begins to take messages from a queue, once it calls `Queue.start`."""
         self._consumers += 1
-        if command.queue.name not in self.queues:
-            self.owners.made(command.queue, rights)
-        queue = self.queue(command.queue)
+        queue = self.queue_for(command.queue, rights)
         return queue, queue.add(command.key, outlet, command.prefetch, rights.queues)
 
     def abandon_all(self, consumers: list[tuple[Queue, Consumer]]) -> None:
@@ -379,20 +383,24 @@ class Broker:
             self._durable[subscriber.name] = (peer, subscriber)
         return subscriber
 
-    def resume(self, subscriber: Subscriber, command: Subscribe) -> None:
-        """Let a durable subscriber go on where it stopped; a new one starts where it asks to."""
+    def resume(self, subscriber: Subscriber, command: Subscribe) -> bool:
+        """Let a durable subscriber go on where it stopped; a new one starts where it asks to.
+        Returns whether it may only begin when that is saved: a crash would make it begin later."""
         assert subscriber.name is not None
         notes = self.engine.notes
         position = notes.load_cursor(subscriber.name)
+        unsaved = False
         if position is None:
             # What it was before it had a user's name, or in an earlier version.
             for name in (command.durable, command.known_as):
                 if position is None and name is not None:
                     position = notes.load_cursor(name)
             if position is None:
+                unsaved = not command.from_start
                 position = self.engine.start if command.from_start else self.engine.watermark
             notes.save_cursor(subscriber.name, position)
         subscriber.start_from(position)
+        return unsaved
 
     def check(self, wanted: Filter) -> None:
         """Raise Refusal if nobody may subscribe with that now."""

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headwater.actions import ANONYMOUS, PUBLISH, SUBSCRIBE
 from headwater.broker.cursor import Cursor
+from headwater.broker.interests import Interest, of_consumers, of_subscriber
 from headwater.broker.quotas import OverQuota
 from headwater.broker.repeats import Resent, keys_of
 from headwater.broker.router import OwnedSubscription
@@ -32,7 +32,7 @@ from headwater.errors import Code, LogUnavailable, Refusal
 from headwater.filters import RegexFilter
 from headwater.log.engine import Receipt
 from headwater.rights import LOCAL, NOBODY, Rights
-from headwater.slowing import FAN_OUT, LOG, LOGIN, RATE, SUBSCRIPTIONS
+from headwater.slowing import FAN_OUT, LOG, LOGIN, RATE, SAVING, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -42,17 +42,6 @@ if TYPE_CHECKING:
 
 # Of the queues that a connection consumes, so many are looked at before others have their turn.
 UNBLOCKED_AT_ONCE = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Interest:
-    """One subscription, or one queue that is consumed."""
-
-    key: str  # what the client calls it
-    filter: str  # which topics
-    durable: str | None  # the name that the broker remembers its position under
-    position: int
-    lag: int
 
 
 class PublishReceipt(Receipt):
@@ -109,28 +98,10 @@ class Peer(BrokerPeer):
             lag = max(lag, self._engine.watermark - queue.position_of(consumer))
         return lag
 
-    def interests(self) -> list["Interest"]:
+    def interests(self) -> list[Interest]:
         """What it takes messages from."""
-        found = []
-        if (subscriber := self._subscriber) is not None:
-            lag = self._engine.end - subscriber.position if subscriber.behind else 0
-            for subscription in subscriber.subscriptions.values():
-                found.append(
-                    Interest(
-                        " ".join(filter(None, subscription.key)),
-                        subscription.filter.text,
-                        subscriber.name,
-                        subscriber.position,
-                        lag,
-                    )
-                )
-        for queue, consumer in self._consumers.values():
-            spec, position = queue.spec, queue.position_of(consumer)
-            text = " ".join(each.text for each in spec.filters)
-            lag = self._engine.watermark - position
-            key = " ".join(filter(None, consumer.key))
-            found.append(Interest(key, text, spec.name, position, lag))
-        return found
+        found = [] if self._subscriber is None else of_subscriber(self._subscriber, self._engine)
+        return found + of_consumers(self._consumers.values(), self._engine)
 
     def handle(self, command: Command) -> None:
         try:
@@ -294,14 +265,17 @@ class Peer(BrokerPeer):
             command.key, command.filter, subscriber, since, allowed
         )
         self._broker.add(subscription)
-        if command.answer and self._published > self._engine.watermark:
-            subscriber.hold()  # deliveries must not overtake the answer
-            self._in_turn(partial(self._begin, subscriber, command.answer))
-        else:
+        if command.durable is None and self._published <= self._engine.watermark:
             self._answer(command.answer)
+            return
+        subscriber.hold()  # deliveries must not overtake the answer
+        begin = partial(self._in_turn, partial(self._begin, subscriber, command.answer))
         if command.durable is not None:
             self.name = command.known_as or command.durable
-            self._broker.resume(subscriber, command)
+            if self._broker.resume(subscriber, command):
+                self._begin_when_saved(begin)
+                return
+        begin()
 
     def _check_subscriptions(self, subscriber: Subscriber | None, command: Subscribe) -> None:
         if subscriber is None:
@@ -322,7 +296,8 @@ class Peer(BrokerPeer):
         return f"{self.rights.principal}/{command.durable}"
 
     def _begin(self, subscriber: Subscriber, answer: bytes) -> None:
-        self._outlet.respond(answer)
+        if answer:
+            self._outlet.respond(answer)
         subscriber.release()
 
     def _unsubscribe(self, command: Unsubscribe) -> None:
@@ -340,11 +315,34 @@ class Peer(BrokerPeer):
         if not known:
             self._broker.owners.check(command.queue, self.rights)
             self._broker.unused.check(command.queue)
+            queue = self._broker.queue_for(command.queue, self.rights)
+            if queue.is_unsaved:
+                self._begin_when_saved(partial(self._begin_to_consume, command))
+                return
+            self._begin_to_consume(command)
+        else:
+            self._answer(command.answer)
+
+    def _begin_to_consume(self, command: Consume) -> None:
         self._answer(command.answer)
-        if not known:
-            queue, consumer = self._broker.consume(command, self._outlet, self.rights)
-            self._consumers[command.key] = queue, consumer
-            queue.start(consumer)
+        queue, consumer = self._broker.consume(command, self._outlet, self.rights)
+        queue.is_unsaved = False
+        self._consumers[command.key] = queue, consumer
+        queue.start(consumer)
+
+    def _begin_when_saved(self, begin: Callable[[], None]) -> None:
+        """What the client is told to have must still be there after a crash."""
+        self._outlet.pause(SAVING)
+        self._engine.notes.when_saved(partial(self._saved, begin))
+
+    def _saved(self, begin: Callable[[], None], error: LogUnavailable | None) -> None:
+        if self._left:
+            return
+        if error is None:
+            begin()
+        else:
+            self._outlet.dismiss(error)
+        self._outlet.resume(SAVING)
 
     def _acknowledge(self, command: Acknowledge) -> None:
         found = self._consumers.get(command.key)

@@ -111,6 +111,10 @@ class Notes(Protocol):
     def queue_names(self, prefix: str = "") -> list[str]:
         """Those of queues. What begins with "$" is the broker's own, and told only if asked for."""
 
+    def when_saved(self, done: Settled) -> None:
+        """Call `done` once all that was noted so far is on the disk, as by `flush`; or with the
+        reason why it cannot be."""
+
     async def flush(self) -> None:
         """Returns when all that was noted is on the disk, also if the machine loses its power.
         Raises LogUnavailable if that cannot be done."""

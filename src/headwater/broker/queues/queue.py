@@ -46,6 +46,8 @@ class Queue:
         self._bury = bury
         self._loop = asyncio.get_running_loop()
         content = self._notes.load_queue(spec.name)
+        #: A crash would make it begin anew, behind what it was to give.
+        self.is_unsaved = content is None and not spec.from_start
         if content is None:
             position = self._engine.start if spec.from_start else self._engine.end
             left: list[tuple[int, int]] = []

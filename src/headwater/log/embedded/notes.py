@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from headwater.errors import LogUnavailable
 from headwater.log.embedded.state import StateDatabase
+from headwater.log.engine import Settled
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class EmbeddedNotes:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = GATHER_SECONDS
         self._closed = False
+        self._awaiting: list[Settled] = []  # who wants to know when all is saved
+        self._flushing: asyncio.Task[None] | None = None
         #: Why the last write failed, if it did: what has changed since is in memory only.
         self.fault: str | None = None
         if state.fault is not None:
@@ -104,6 +107,24 @@ class EmbeddedNotes:
             if name.startswith(prefix) and name.startswith("$") == prefix.startswith("$")
         )
 
+    def when_saved(self, done: Settled) -> None:
+        self._awaiting.append(done)
+        if self._flushing is None:
+            self._flushing = self._loop.create_task(self._flush_for_those())
+
+    async def _flush_for_those(self) -> None:
+        """One write for all that began to wait meanwhile."""
+        while self._awaiting:
+            awaiting, self._awaiting = self._awaiting, []
+            error: LogUnavailable | None = None
+            try:
+                await self.flush()
+            except LogUnavailable as failure:
+                error = failure
+            for done in awaiting:
+                done(error)
+        self._flushing = None
+
     async def flush(self) -> None:
         left = len(self._dirty_queues)
         while left > 0:
@@ -118,6 +139,8 @@ class EmbeddedNotes:
             raise LogUnavailable(f"positions cannot be saved: {error}") from None
 
     async def close(self) -> None:
+        if self._flushing is not None:
+            await self._flushing
         while self._dirty_queues:
             self._gather(len(self._dirty_queues))
         self._write()

@@ -169,10 +169,12 @@ class Campaign:
                 self._found(self._outcome)
 
     def _look_at_memory(self) -> None:
-        self._caches += [
+        found = [
             each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)
         ]
-        for each in self._caches:
+        if not self._memory:
+            self._caches = found  # those of modules, which are set aside below
+        for each in (*self._caches, *found):
             each.cache_clear()
         gc.collect()
         if not self._memory:

@@ -13,7 +13,7 @@ from headwater.flight import requests
 from headwater.flight.requests import HEADERS, WRITE_SCHEMA
 from headwater.flight.rows import runs_of
 from headwater.flight.stages import Stages
-from tests.broker.client import Client
+from tests.broker.client import Client, settle
 from tests.flight.client import rows
 from tests.flight.stand import FlightStand, caller_of, rights_of, standing
 
@@ -161,5 +161,28 @@ def test_a_batch_whose_times_make_no_sense_leaves_no_intent(tmp_path: Path) -> N
                 await stand.append(ALICE, 1, bad)
             assert not Stages(tmp_path).intents()
             assert (await stand.append(ALICE, 1, batch("a")))["count"] == 1
+
+    asyncio.run(check())
+
+
+def test_others_publish_while_a_large_batch_is_appended(tmp_path: Path) -> None:
+    """They are not held up, and what they publish comes between its rows."""
+
+    async def check() -> None:
+        async with standing(tmp_path) as stand:
+            part = rows(*[("a", bytes(1 << 20))] * 16)
+            await stand.stage(ALICE, 1, iter([part, part]))
+            client, engine = Client(stand.broker), stand.broker.engine
+            committing = asyncio.create_task(stand.commit(ALICE, 1))
+            while not committing.done():
+                client.publish("b", b"x")
+                await settle(stand.broker)
+                assert not engine.congested
+            done = await committing
+            assert done["count"] == 32
+            batches, _ = await engine.read(done["first"], lambda topic: True, 64 << 20)
+            topics = [batch.run.topic for batch in batches]
+            last = max(at for at, topic in enumerate(topics) if topic == "a")
+            assert "b" in topics[:last]
 
     asyncio.run(check())

@@ -60,7 +60,7 @@ class Quotas:
 
 
 class Share:
-    """What runs that are stored in one step take of an account. There can be very many of them, so
+    """What runs that are stored together take of an account. There can be very many of them, so
     any thread may make this."""
 
     __slots__ = ("_has_topics", "size", "topics")

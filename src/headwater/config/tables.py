@@ -283,7 +283,7 @@ class Flight:
     commit_bytes: int = setting(
         units.size("1MiB", "1TiB"),
         "512MiB",
-        "Memory that a batch may take to become visible in one step: about 700 bytes for each "
+        "Memory that a batch may take while it becomes visible: about 700 bytes for each "
         "change of topic or headers from one row to the next.",
     )
 

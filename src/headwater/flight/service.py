@@ -71,7 +71,7 @@ class FlightSettings:
     #: Calls at the same time, and how long a client may keep one waiting.
     calls: int = 100
     idle_seconds: float = 60.0
-    #: What a client may send in one piece, stage, and make visible in one step.
+    #: What a client may send in one piece, stage, and make visible with one commit.
     record_batch_bytes: int = 64 * 1024 * 1024
     staged_bytes: int = 16 << 30
     commit_bytes: int = 512 * 1024 * 1024
@@ -111,7 +111,10 @@ class FlightService:
         self._kept = KeptBatches(broker)
         self._stages = Stages(data, settings.staged_bytes, self._kept.begun)
         self._settings = settings
-        self._appender = BatchAppender(broker, self._stages, settings.commit_bytes, self._count_in)
+        self._stopping = threading.Event()
+        self._appender = BatchAppender(
+            broker, self._stages, settings.commit_bytes, self._count_in, self._stopping.is_set
+        )
         self.watch = Watch(settings.watch)
         self.calls = Calls(settings.calls, settings.idle_seconds, self.watch)
         self._server: FlightServer | None = None
@@ -119,7 +122,6 @@ class FlightService:
         self._renewing = threading.Lock()
         self._shown: ShownToken | None = None
         self._retired: FlightServer | None = None  # its end is no failure
-        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._tasks: list[asyncio.Task[None]] = []
         # One at a time: each has its rows in memory, and all go through one writer.

@@ -87,6 +87,19 @@ def test_the_oldest_idle_connection_makes_room(tmp_path: Path) -> None:
             assert is_healthy(wires[9])
 
 
+def test_a_tenth_of_all_may_be_sending_and_the_oldest_of_them_makes_room(tmp_path: Path) -> None:
+    with console_of(tmp_path / "data", HEADWATER_CONSOLE_CONNECTIONS="200") as broker:
+        with many(broker, 20, SLOW) as wires, many(broker, 2, SLOW):
+            assert rest_of(wires[0]) == rest_of(wires[1]) == b""
+            with connect(broker, WHOLE) as other:
+                assert is_healthy(other)
+            wires[2].setblocking(False)
+            with pytest.raises(BlockingIOError):  # it is there still
+                wires[2].recv(1)
+        with client_of(broker) as client:
+            assert "headwater_console_connections_dropped_total 2.0" in client.get("/metrics").text
+
+
 def test_who_is_working_is_not_dropped_for_others(tmp_path: Path) -> None:
     """Ten live pages, and no room for an eleventh client."""
     page = b"GET /api/v1/live?page=overview HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -273,11 +273,16 @@ def test_a_commit_that_takes_too_much_memory_is_refused_and_can_be_made_smaller(
         client.close()
 
 
+def anonymous_of(broker: BrokerProcess) -> int:
+    """Bytes of resident memory that are in no file."""
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    (line,) = [each for each in status.splitlines() if each.startswith("RssAnon:")]
+    return int(line.split()[1]) * 1024
+
+
 def peak_anonymous(broker: BrokerProcess, stop: threading.Event, peak: list[int]) -> None:
     while not stop.wait(0.01):
-        status = Path(f"/proc/{broker.pid}/status").read_text()
-        (line,) = [each for each in status.splitlines() if each.startswith("RssAnon:")]
-        peak.append(int(line.split()[1]) * 1024)
+        peak.append(anonymous_of(broker))
 
 
 def test_a_large_append_takes_little_memory(tmp_path: Path) -> None:
@@ -303,6 +308,19 @@ def test_a_large_append_takes_little_memory(tmp_path: Path) -> None:
             assert range_[:2] == [0, 1]
             got = reading.read(start=390, end=400).column("value").to_pylist()
             assert got == piece.column("value").to_pylist()[6:] + piece.column("value").to_pylist()
+
+
+def test_what_readers_held_is_given_back(tmp_path: Path) -> None:
+    """In the quiet after them: Flight takes its memory from where Python's Arrow does."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        end = fill(broker, 64)
+        stalled = [reading_nothing(broker, end) for _ in range(40)]
+        for client, reader in stalled:
+            reader.cancel()
+            client.close()
+        for _ in eventually(4 * PATIENCE):
+            if anonymous_of(broker) < 160 << 20:
+                break
 
 
 def fill(broker: BrokerProcess, mebibytes: int) -> int:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater import allocator
 from headwater import logging_setup as logs
 from headwater.cli.configuration import load_config
 
@@ -57,6 +58,7 @@ def parse(words: Sequence[str]) -> ServeOptions | None:
 
 def serve(options: ServeOptions) -> None:
     """Run the broker until SIGTERM or Ctrl-C."""
+    allocator.choose()
     from headwater.server import server
 
     loaded = load_config(options.config, {"data": options.data})

@@ -9,6 +9,9 @@ been waiting for the longest time; if none is waiting, of one that is sending, o
 client does not take its answer. So whoever sends a request at once is answered, however many others
 say nothing. Only if all of them are being answered is the new one turned away.
 
+Only some of them may be sending: each piece of a body, be it one byte, has to be worked on, and a
+thousand at once would keep an answer waiting for 0.15 s. One more takes the place of the first.
+
 Borrowed from uvicorn: `H11Protocol`, which it takes as `http=` like any protocol of asyncio, and of
 that the names in `check`. uvicorn itself has a time limit for idle connections only, and none for
 half a request; its `limit_concurrency` turns the new ones away and keeps those that say nothing.
@@ -43,6 +46,11 @@ _LATE = (
 )
 
 
+# Of all connections, one of so many may be sending at the same time; but a few always.
+_SENDING = 10
+_FEW = 10
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionBounds:
     connections: int = 1000
@@ -50,6 +58,10 @@ class ConnectionBounds:
     head_seconds: float = 10.0
     #: For a body to arrive, or an answer to be taken, and a second more for every 64 KiB.
     unfinished_seconds: float = 30.0
+
+    @property
+    def sending(self) -> int:
+        return max(self.connections // _SENDING, _FEW)
 
 
 class OpenConnections:
@@ -69,6 +81,11 @@ class OpenConnections:
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.sending) + len(self.working)
+
+    def limit_sending(self) -> None:
+        """Those who have been sending for the longest time make room for the others."""
+        while len(self.sending) > self.bounds.sending:
+            next(iter(self.sending)).drop()
 
     def make_room(self) -> bool:
         """Whether there is room for one more."""
@@ -200,6 +217,7 @@ class BoundedConnection(H11Protocol):
             self._enter(self.others.working)
         else:
             self._enter(self.others.waiting if answered else self.others.sending)
+            self.others.limit_sending()
 
     def _enter(self, row: "dict[BoundedConnection, None] | None") -> None:
         if row is self._row:

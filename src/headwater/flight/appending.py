@@ -152,7 +152,7 @@ class BatchAppender:
                     Code.TOO_LARGE,
                     f"batch {intent.batch} of {intent.query} takes more than {self._most_bytes} "
                     "bytes of memory while it becomes visible (flight.commit_bytes), because its "
-                    " topic or headers change often; commit smaller batches, or sort them by "
+                    "topic or headers change often; commit smaller batches, or sort them by "
                     "topic",
                     limit="flight.commit_bytes",
                 )

@@ -10,16 +10,20 @@ import pyarrow as pa
 from headwater.actions import HISTORY
 from headwater.broker.broker import Broker
 from headwater.errors import HeadwaterError
-from headwater.flight.appending import READ_BYTES
 from headwater.flight.entrance import Caller
 from headwater.flight.exports import Exports
 from headwater.flight.requests import READ_SCHEMA, Read
 from headwater.rights import LOCAL, Rights, grant_among
 from headwater.traffic import Traffic
 
-# How many rows a batch that is sent should have.
+# How many rows a batch that is sent should have, and how large it should be.
 CHUNK_ROWS = 65_536
 CHUNK_BYTES = 4 * 1024 * 1024
+# A read has about three batches in memory, for as long as its client does not take them. Where so
+# many read at once that this is more than they may have together, batches are smaller.
+MOST_BYTES = 384 * 1024 * 1024
+BATCHES_HELD = 3
+LEAST_CHUNK_BYTES = 256 * 1024
 
 #: Says of a topic whether it is wanted.
 Wanted = Callable[[str], bool]
@@ -39,6 +43,7 @@ class RangeReader:
         self._exports = exports
         self._traffic = traffic
         self._counting = threading.Lock()
+        self._reads = 0  # that go on
         self._check_running = check_running
 
     def read(self, request: Read, caller: Caller) -> tuple[Any, Iterator[Any]]:
@@ -55,17 +60,27 @@ class RangeReader:
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
         batches = self._flat(request, wanted, caller, schema)
         self._exports.begin(caller, request, time.monotonic())
-        return schema, self._counted(_chunks(batches), request, caller)
+        return schema, self._counted(_chunks(batches, self._chunk_bytes), request, caller)
+
+    def _chunk_bytes(self) -> int:
+        share = MOST_BYTES // (BATCHES_HELD * max(self._reads, 1))
+        return max(min(share, CHUNK_BYTES), LEAST_CHUNK_BYTES)
 
     def _counted(self, chunks: Iterator[Any], request: Read, caller: Caller) -> Iterator[Any]:
-        for chunk in chunks:
-            self._check_running()
-            rows, size = len(chunk), chunk.nbytes
+        with self._counting:
+            self._reads += 1
+        try:
+            for chunk in chunks:
+                self._check_running()
+                rows, size = len(chunk), chunk.nbytes
+                with self._counting:
+                    self._traffic.messages_out += rows
+                    self._traffic.bytes_out += size
+                self._exports.sent(caller, request, rows, size, time.monotonic())
+                yield chunk
+        finally:
             with self._counting:
-                self._traffic.messages_out += rows
-                self._traffic.bytes_out += size
-            self._exports.sent(caller, request, rows, size, time.monotonic())
-            yield chunk
+                self._reads -= 1
 
     def _check_kept(self, start: int, end: int) -> None:
         kept = self._engine.start
@@ -81,16 +96,17 @@ class RangeReader:
         at = request.start
         while at < request.end and not caller.is_cancelled():
             self._check_running()  # it may be long until there is anything to send
-            batches, following = self._engine.read_flat(at, wanted, READ_BYTES, request.end)
+            batches, following = self._engine.read_flat(
+                at, wanted, self._chunk_bytes(), request.end
+            )
             # For somebody who is removed meanwhile, all that is new to this read is left out.
             caller.rights.check_known()
             # Retention does not wait for readers, and what it takes meanwhile is passed over.
             self._check_kept(at, request.end)
             at = following
-            for batch in batches:
-                yield pa.RecordBatch.from_arrays(
-                    [batch.column(name) for name in schema.names], schema=schema
-                )
+            batches.reverse()
+            while batches:  # nothing is kept that was passed on
+                yield _part(batches.pop(), schema)
 
 
 def allowed(wanted: Wanted | None, rights: Rights) -> Wanted | None:
@@ -113,20 +129,29 @@ def allowed(wanted: Wanted | None, rights: Rights) -> Wanted | None:
     return may_read if wanted is None else lambda topic: wanted(topic) and may_read(topic)
 
 
-def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
+def _part(batch: Any, schema: Any) -> Any:
+    columns = [batch.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chunks(batches: Iterator[Any], chunk_bytes: Callable[[], int]) -> Iterator[Any]:
     """Small batches put together: each one that is sent costs the same, however small it is."""
     waiting: list[Any] = []
     rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
+    while (batch := next(batches, None)) is not None:
         rows += len(batch)
         size += batch.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+        waiting.append(batch)
+        del batch
+        if rows >= CHUNK_ROWS or size >= chunk_bytes():
             yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
+            rows = size = 0
     if waiting:
         yield _joined(waiting)
 
 
 def _joined(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    """The batches as one. None of them is kept: to send it may take long."""
+    joined = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    batches.clear()
+    return joined

@@ -42,13 +42,6 @@ def settle() -> None:
     gc.callbacks.append(_set_aside)
 
 
-def choose_allocator() -> None:
-    """Have Arrow take its memory from jemalloc, where it has that. What threads of Flight have let
-    go of goes back to the system; mimalloc, its usual one, keeps it for a thread that is gone."""
-    with suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
 def unsettle() -> None:
     """As it was before."""
     gc.callbacks.remove(_set_aside)

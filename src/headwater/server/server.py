@@ -375,7 +375,6 @@ async def serve(config: Config, announce: Callable[[Server], None], log_format: 
 
 
 def run(config: Config, announce: Callable[[Server], None], log_format: str = "text") -> None:
-    garbage.choose_allocator()
     garbage.settle()
     # So long the loop waits for a thread that reads or writes the log, each time that it comes back
     # from the system: with Python's 5 ms, a few readers of history would slow down everyone.

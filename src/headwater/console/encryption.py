@@ -7,7 +7,8 @@ from typing import cast
 
 import uvicorn
 
-from headwater.tls import Acceptor, Keyring
+from headwater.accepting import Acceptor
+from headwater.tls import Encryption, Keyring
 
 # A browser opens six connections at once. Beyond so many handshakes, new ones are refused.
 MOST_HANDSHAKES = 256
@@ -34,6 +35,5 @@ def accept(
         handshakes.add(connection)
         return True
 
-    Acceptor(
-        [listening], keyring, seconds, make=make, begins=begins, ended=handshakes.discard
-    ).start()
+    encryption = Encryption(keyring, seconds, make=make, begins=begins, ended=handshakes.discard)
+    Acceptor([listening], encryption.welcome).start()

@@ -7,11 +7,13 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 from typing import cast
 
+from headwater.accepting import Acceptor, Welcome
 from headwater.commands import BrokerPeer
 from headwater.errors import OVER_LIMITS, Code, HeadwaterError, Refusal
 from headwater.gate import Gate, OpenGate
@@ -19,7 +21,7 @@ from headwater.protocols.base import Session, Terms
 from headwater.rights import NOBODY, Rights
 from headwater.slowing import SHUTDOWN, Slowdowns
 from headwater.sockets import bound_peers
-from headwater.tls import Acceptor, Keyring
+from headwater.tls import Encryption, Keyring
 from headwater.tls.certificates import common_name
 from headwater.traffic import Traffic
 from headwater.transport.ceilings import InputCeiling, OutputCeiling
@@ -224,19 +226,16 @@ class Listener:
         self.handshake_seconds = bounds.handshake_seconds
         self.unfinished_seconds = bounds.unfinished_seconds
         self._server: asyncio.Server | None = None
-        self._acceptor: Acceptor[Connection] | None = None
+        self._acceptor: Acceptor | None = None
 
     async def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take an address, and return the one that was bound. Nobody is accepted before `serve`:
         so either all listeners of a broker get theirs, or no client sees any of them."""
         loop = asyncio.get_running_loop()
         try:
+            # For the addresses: it is not the one who accepts.
             self._server = await loop.create_server(
-                lambda: cast(asyncio.Protocol, Connection(self)),
-                host,
-                port,
-                backlog=BACKLOG,
-                start_serving=False,
+                self._made, host, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as error:
             raise HeadwaterError(
@@ -250,22 +249,28 @@ class Listener:
 
     async def serve(self) -> None:
         assert self._server is not None
-        if self._keyring is None:
-            await self._server.start_serving()
-            return
-        # The server has taken the addresses; it is not the one who accepts.
         sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in self._server.sockets]
         for each in sockets:
             each.listen(BACKLOG)
-        self._acceptor = Acceptor(
-            sockets,
-            self._keyring,
-            self.handshake_seconds,
-            make=lambda: Connection(self),
-            begins=self._connections.begin_handshake,
-            ended=self._connections.end_handshake,
-        )
+        if self._keyring is None:
+            welcome: Welcome = self._welcome
+        else:
+            welcome = Encryption(
+                self._keyring,
+                self.handshake_seconds,
+                make=lambda: Connection(self),
+                begins=self._connections.begin_handshake,
+                ended=self._connections.end_handshake,
+            ).welcome
+        self._acceptor = Acceptor(sockets, welcome)
         self._acceptor.start()
+
+    async def _welcome(self, accepted: socket.socket, address: str) -> None:
+        with suppress(OSError):  # it is gone already
+            await asyncio.get_running_loop().connect_accepted_socket(self._made, accepted)
+
+    def _made(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Connection(self))
 
     def stop(self) -> None:
         if self._acceptor is not None:

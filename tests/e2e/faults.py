@@ -106,3 +106,9 @@ async def served(self):
 
 Listener.serve = served
 """
+
+#: No fault, but what makes others find more: each run of a batch is appended by itself.
+SMALL_PIECES = """
+from headwater.flight import appending
+appending.PIECE_BYTES = 1
+"""

@@ -419,7 +419,7 @@ def test_it_stops_in_time_in_the_middle_of_a_large_commit(tmp_path: Path) -> Non
         committing = threading.Thread(target=commit)
         committing.start()
         for _ in eventually():
-            if sum(each.stat().st_size for each in (broker.data / "log").glob("*.log")) > 64 << 20:
+            if size_of_log(broker) > 64 << 20:
                 break
         began = time.monotonic()
         assert broker.stop() == 0
@@ -430,6 +430,39 @@ def test_it_stops_in_time_in_the_middle_of_a_large_commit(tmp_path: Path) -> Non
         with contextlib.closing(Client(broker.ports["flight"])) as again:
             again.act("commit", query="q", batch=1, parts=parts)
             assert again.act("log")["end"] == 1024
+
+
+def test_a_large_commit_that_was_killed_is_there_once_and_in_order(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        values = [b"%d " % number + bytes(1 << 20) for number in range(256)]
+        parts = {str(part): "" for part in range(16)}
+        client = Client(broker.ports["flight"])
+        for part in range(16):
+            batch = rows(*[("a", each) for each in values[part * 16 : part * 16 + 16]])
+            client.put(batch, do="stage", query="q", batch=1, partition=part)
+
+        def commit() -> None:
+            with contextlib.suppress(pa.ArrowException):
+                client.act("commit", query="q", batch=1, parts=parts)
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        for _ in eventually():
+            if size_of_log(broker) > 64 << 20:
+                break
+        broker.kill()
+        committing.join(PATIENCE)
+        client.close()
+        broker.start()
+        assert "which a crash interrupted" in broker.log  # it has finished it
+        with contextlib.closing(Client(broker.ports["flight"])) as again:
+            assert again.act("log")["end"] == 256
+            assert again.act("commit", query="q", batch=1, parts=parts)["repeated"]
+            assert again.read(start=0, end=256).column("value").to_pylist() == values
+
+
+def size_of_log(broker: BrokerProcess) -> int:
+    return sum(each.stat().st_size for each in (broker.data / "log").glob("*.log"))
 
 
 def test_hanging_up_finds_the_connection_of_another_library() -> None:

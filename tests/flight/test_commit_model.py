@@ -63,10 +63,12 @@ class CrashingStages(Stages):
             raise Crash(5, place)
 
 
+BETWEEN = "between the first and the second piece"
 PLACES = (
     "before the intent",
     "behind the intent",
     "while staged rows are read",
+    BETWEEN,
     "before the end",
     "behind the end",
 )
@@ -85,14 +87,18 @@ def pieces_of_one_run() -> Iterator[None]:
 
 
 class RefusingBroker(Broker):
-    """Takes no rows when told so, as with a full disk."""
+    """Takes no rows when told so, as with a full disk; or the process ends there."""
 
-    refused = 0  # the piece that is refused, counted from the next one
+    #: The piece at which that happens, counted from the next one.
+    refused = crashing = 0
 
     def publish_all(self, group: Group) -> Sequence[Batch]:
         self.refused -= 1
+        self.crashing -= 1
         if not self.refused:
             raise LogUnavailable("the disk is full")
+        if not self.crashing:
+            raise Crash(5, BETWEEN)
         return super().publish_all(group)
 
 
@@ -150,6 +156,7 @@ class CommitModel(BrokerModel):
         """It succeeds, or the process ends somewhere on the way, or the log refuses, or whoever
         commits may not publish any more."""
         self.broker.refused = REFUSED.get(place, 0)
+        self.broker.crashing = 2 if place == BETWEEN else 0
         self.stages.at = place
         request = requests.Commit("q", self.batch, self.parts)
         try:
@@ -163,7 +170,7 @@ class CommitModel(BrokerModel):
         except Refusal:
             assert place == "forbidden" and not self.stages.intents()
             return
-        self.broker.refused = 0
+        self.broker.refused = self.broker.crashing = 0
         self._note_committed()
 
     def _note_committed(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.e2e.faults import SMALL_PIECES, injected
 from tests.e2e.process import ALL_FIVE, BrokerProcess, eventually
 from torture.disk.shim import Shim
 from torture.disk.trace import Operation, operations
@@ -112,6 +113,8 @@ def record(
         HEADWATER_LOG_RETENTION_BYTES=str(RETENTION_BYTES),
         HEADWATER_LOG_SYNC=sync,
         **shim.environment,
+        # A batch of small rows is in several frames, as a large one would be.
+        **injected(place, SMALL_PIECES),
     )
     accounts = Accounts(now=lambda: shim.operations)
     ended = []

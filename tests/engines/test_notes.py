@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater.errors import LogUnavailable
 from headwater.log.embedded import notes
 from headwater.log.embedded.engine import EmbeddedEngine, LogSettings
 
@@ -73,6 +74,73 @@ def test_others_have_their_turn_meanwhile(
         assert len(set(turns.asked)) == QUEUES, "one in each turn"
 
     run(tmp_path, check, all_are_there)
+
+
+async def gather_between(engine: EmbeddedEngine, turns: Turns) -> None:
+    """Flush, and have the timer come in the middle of it."""
+    save_all(engine, turns)
+    flushing = asyncio.create_task(engine.notes.flush())
+    while len(turns.asked) < 3:
+        await asyncio.sleep(0)
+    engine._own_notes._begin()
+    async with asyncio.timeout(60):
+        await flushing
+
+
+def test_a_flush_ends_when_the_timer_gathers_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "SLICE_SECONDS", 0.0)
+
+    async def check(engine: EmbeddedEngine) -> None:
+        turns = Turns()
+        await gather_between(engine, turns)
+        assert len(turns.asked) == QUEUES
+        turns.stop()
+
+    run(tmp_path, check, all_are_there)
+
+
+def test_a_flush_fails_with_a_write_that_took_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.log.embedded.state import StateDatabase
+
+    monkeypatch.setattr(notes, "SLICE_SECONDS", 0.0)
+    save, saves = StateDatabase.save, list[int]()
+
+    def fail_once(*arguments: Any) -> None:
+        saves.append(1)
+        if len(saves) == 1:
+            raise OSError("no")
+        save(*arguments)
+
+    async def check(engine: EmbeddedEngine) -> None:
+        turns = Turns()
+        monkeypatch.setattr(StateDatabase, "save", fail_once)
+        with pytest.raises(LogUnavailable, match="positions cannot be saved"):
+            await gather_between(engine, turns)
+        turns.stop()
+
+    run(tmp_path, check, all_are_there)
+
+
+def test_who_fails_to_begin_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: LogUnavailable | None) -> None:
+        raise RuntimeError("a bug")
+
+    async def check(engine: EmbeddedEngine) -> None:
+        for _ in range(2):
+            begun = asyncio.Event()
+            engine.notes.when_saved(fail)
+            engine.notes.when_saved(lambda error, begun=begun: begun.set())  # type: ignore[misc]
+            async with asyncio.timeout(60):
+                await begun.wait()
+
+    run(tmp_path, check)
+    assert caplog.text.count("RuntimeError: a bug") == 2
 
 
 def test_a_flush_that_is_cancelled_loses_nothing(

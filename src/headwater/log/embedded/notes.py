@@ -62,6 +62,7 @@ class EmbeddedNotes:
         self._closed = False
         self._awaiting: list[Settled] = []  # who wants to know when all is saved
         self._flushing: asyncio.Task[None] | None = None
+        self._failures = 0  # writes that failed
         #: Why the last write failed, if it did: what has changed since is in memory only.
         self.fault: str | None = None
         if state.fault is not None:
@@ -122,12 +123,17 @@ class EmbeddedNotes:
             except LogUnavailable as failure:
                 error = failure
             for done in awaiting:
-                done(error)
+                try:
+                    done(error)
+                except Exception:  # the others, and those to come, have nothing to do with it
+                    logger.exception("what was to begin when it is saved has failed")
         self._flushing = None
 
     async def flush(self) -> None:
+        failures = self._failures
         left = len(self._dirty_queues)
-        while left > 0:
+        # Between two slices, the timer may gather all the rest, and have it written before this.
+        while left > 0 and self._dirty_queues:
             left -= self._gather(left)
             if left > 0:
                 await asyncio.sleep(0)
@@ -137,6 +143,8 @@ class EmbeddedNotes:
             await asyncio.shield(written)
         except Exception as error:
             raise LogUnavailable(f"positions cannot be saved: {error}") from None
+        if self._failures != failures:  # of a write before, with what is waited for
+            raise LogUnavailable(f"positions cannot be saved: {self.fault or 'a write failed'}")
 
     async def close(self) -> None:
         if self._flushing is not None:
@@ -226,6 +234,7 @@ class EmbeddedNotes:
         if self.fault != fault:
             logger.error("positions were not saved, will retry: %s", fault)
         self.fault = fault
+        self._failures += 1
         self._sync_next = True  # there may be something among it that needs to be
         for name in cursors:  # what has changed since is newer
             self.save_cursor(name, self._cursors[name])

@@ -48,6 +48,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         assert [counted(running, name) for name in COUNTERS] == [0] * len(COUNTERS)
 
 
+def counts_to(number: int, broker: BrokerProcess, name: str, limit: str) -> None:
+    """Wait until so many were closed, by the name of the counter and by that of the limit: they are
+    counted a moment later."""
+    for _ in eventually():
+        if (counted(broker, name), broker.refusals(limit)) == (number, number):
+            return
+
+
 def peak(broker: BrokerProcess) -> int:
     status = Path(f"/proc/{broker.pid}/status").read_text()
     (line,) = [each for each in status.splitlines() if each.startswith("VmHWM")]
@@ -70,8 +78,7 @@ def test_a_huge_request_of_a_stranger_takes_little_memory(tmp_path: Path) -> Non
         before = peak(broker)
         assert send_action(broker, 512 * MIB) == 3
         assert peak(broker) - before < 256 * MIB
-        assert counted(broker, "flight_connections_too_large") == 1
-        assert broker.refusals("flight.request_bytes") == 1
+        counts_to(1, broker, "flight_connections_too_large", "flight.request_bytes")
         assert "belong to no write" in broker.log
         assert client.act("log")["end"] == 0  # on its old connection
 
@@ -143,8 +150,7 @@ def test_who_makes_no_call_is_disconnected_and_who_did_is_not(tmp_path: Path) ->
                 silent.settimeout(PATIENCE)
                 while silent.recv(1 << 16):
                     pass  # the server's settings, and then the end
-        assert counted(broker, "flight_connections_unfinished") == 2
-        assert broker.refusals("handshake_seconds") == 2
+        counts_to(2, broker, "flight_connections_unfinished", "handshake_seconds")
         client.act("log")
         assert the_only_inode(broker) == inode
 
@@ -165,10 +171,7 @@ def test_connections_have_a_limit_and_clients_come_back(tmp_path: Path) -> None:
             client.act("log")
             inode = the_only_inode(broker)
             idle = [socket.create_connection(address) for _ in range(6)]
-            for _ in eventually():
-                if counted(broker, "flight_connections_refused") == 4:
-                    break
-            assert broker.refusals("flight.connections") == 4
+            counts_to(4, broker, "flight_connections_refused", "flight.connections")
             with contextlib.closing(Kernel()) as kernel:
                 left = {each.inode for each in kernel.wires(address[1])}
             assert len(left) == 3 and inode in left  # who was let in goes last

@@ -404,6 +404,23 @@ def test_the_broker_stops_in_time_whatever_flight_does(tmp_path: Path, calls: in
                 writer.close()
 
 
+def in_the_middle_of_a_commit(
+    broker: BrokerProcess, client: Client, parts: dict[str, str]
+) -> threading.Thread:
+    """Commit what is staged, in a thread, and return when a part of it is in the log."""
+
+    def commit() -> None:
+        with contextlib.suppress(pa.ArrowException):
+            client.act("commit", query="q", batch=1, parts=parts)
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    for _ in eventually():
+        if sum(each.stat().st_size for each in (broker.data / "log").glob("*.log")) > 64 << 20:
+            break
+    return committing
+
+
 def test_it_stops_in_time_in_the_middle_of_a_large_commit(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         client = Client(broker.ports["flight"])
@@ -411,16 +428,7 @@ def test_it_stops_in_time_in_the_middle_of_a_large_commit(tmp_path: Path) -> Non
         for part in parts:
             batch = small_batch("a", count=16, size=1 << 20)
             client.put(batch, do="stage", query="q", batch=1, partition=int(part))
-
-        def commit() -> None:
-            with contextlib.suppress(pa.ArrowException):
-                client.act("commit", query="q", batch=1, parts=parts)
-
-        committing = threading.Thread(target=commit)
-        committing.start()
-        for _ in eventually():
-            if size_of_log(broker) > 64 << 20:
-                break
+        committing = in_the_middle_of_a_commit(broker, client, parts)
         began = time.monotonic()
         assert broker.stop() == 0
         assert time.monotonic() - began < STOP_SECONDS
@@ -440,16 +448,7 @@ def test_a_large_commit_that_was_killed_is_there_once_and_in_order(tmp_path: Pat
         for part in range(16):
             batch = rows(*[("a", each) for each in values[part * 16 : part * 16 + 16]])
             client.put(batch, do="stage", query="q", batch=1, partition=part)
-
-        def commit() -> None:
-            with contextlib.suppress(pa.ArrowException):
-                client.act("commit", query="q", batch=1, parts=parts)
-
-        committing = threading.Thread(target=commit)
-        committing.start()
-        for _ in eventually():
-            if size_of_log(broker) > 64 << 20:
-                break
+        committing = in_the_middle_of_a_commit(broker, client, parts)
         broker.kill()
         committing.join(PATIENCE)
         client.close()
@@ -459,10 +458,6 @@ def test_a_large_commit_that_was_killed_is_there_once_and_in_order(tmp_path: Pat
             assert again.act("log")["end"] == 256
             assert again.act("commit", query="q", batch=1, parts=parts)["repeated"]
             assert again.read(start=0, end=256).column("value").to_pylist() == values
-
-
-def size_of_log(broker: BrokerProcess) -> int:
-    return sum(each.stat().st_size for each in (broker.data / "log").glob("*.log"))
 
 
 def test_hanging_up_finds_the_connection_of_another_library() -> None:
